@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The agent machine: one node's part in a job. It joins, holds the master port, starts workers on
+// Commit, reports how they end, runs the stop ladder, and ends with the job's outcome. Pure: no
+// clock, process, signal, socket or file; the shell (agent/shell) turns the world into events
+// and carries out the actions in order.
+//
+// The machine keeps *wanted* (which generation should run here) apart from *actual* (which
+// workers live). Invariants:
+//   1. workers of generation g+1 are started only when no worker of an older one lives here;
+//   2. every StopOrder is answered by one StopConfirmed, never before the last worker is gone;
+//   3. Finish is returned exactly once, after every worker is gone or given up on;
+//   4. an agent told Evicted, or without the server for server_grace, kills its workers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "proto/base/ids.h"
+#include "proto/base/job.h"
+#include "proto/base/messages.h"
+#include "proto/base/time.h"
+
+namespace muster::agent {
+
+enum class SignalScope : std::uint8_t {
+  kLeader,       // the worker process alone
+  kGroup,        // its process group
+  kDescendants,  // everything below it, however it re-parented
+};
+
+// Environment as data; std::map keeps it ordered and free of doubles.
+using Environment = std::map<std::string, std::string>;
+
+enum class ExitCodeMode : std::uint8_t { kWorker, kFlat };
+
+struct AgentConfig {
+  JobSpec spec;
+  NodeFacts node;
+
+  // The program. `argv` is final but for ${local_rank}.
+  std::vector<std::string> argv;
+  bool substitute_local_rank = true;
+  bool pass_local_rank = false;       // append --local-rank=N
+  std::string role_name = "default";
+  Environment environment;            // the agent's own, to be overlaid
+  bool scheduler_strips_pmi = false;  // slurm and mpi: PMI_*, PMIX_*, OMPI_COMM_WORLD_* go
+  std::string store_endpoint;         // MUSTER_STORE, "127.0.0.1:port"
+  std::string store_token_file;       // MUSTER_STORE_TOKEN_FILE
+
+  // Stopping.
+  std::optional<int> stop_signal;     // nullopt: "same"
+  SignalScope stop_scope = SignalScope::kLeader;
+  Duration stop_budget = 30s;         // the agent itself signalled: signal to exit
+  std::vector<int> forward_signals;   // passed on without stopping
+
+  std::uint16_t master_port_low = 20000;
+  std::uint16_t master_port_high = 28999;
+  ExitCodeMode exit_code = ExitCodeMode::kWorker;
+  std::uint64_t seed = 0;             // retry jitter
+};
+
+// ------------------------------------------------------------------ events
+
+struct Started {};
+struct LinkUp {};  // a stream to the server is open; the Join may be sent
+struct LinkDown {
+  std::string reason;
+  bool speaks_muster = true;  // false: something answered that is not Muster
+};
+struct ServerSaid {
+  ServerMessage message;
+};
+struct MasterPortHeld {
+  Attempt attempt = 0;
+  std::uint16_t port = 0;
+};
+struct MasterPortFailed {
+  Attempt attempt = 0;
+  std::string reason;
+};
+struct WorkerSpawned {  // exec succeeded
+  std::uint32_t local_rank = 0;
+  std::int64_t pid = 0;
+};
+// The leader ended, or could not be started (status.kind == kExecFailed, pid 0).
+struct WorkerEnded {
+  std::uint32_t local_rank = 0;
+  std::int64_t pid = 0;
+  ExitStatus status;
+  bool oom = false;
+  std::uint64_t order = 0;
+  Duration run{0};
+  std::uint64_t max_rss_bytes = 0;
+  std::string stderr_tail;
+  std::string error_file;
+  bool secondary = false;
+};
+// Nothing of this worker is left: leader reaped, group and descendants empty. Follows WorkerEnded.
+struct WorkerGone {
+  std::uint32_t local_rank = 0;
+};
+// Even SIGKILL did not end it in time (state D); ends in 77.
+struct WorkerUnkillable {
+  std::uint32_t local_rank = 0;
+  std::int64_t pid = 0;
+  std::string state;
+};
+struct SignalReceived {
+  int signal = 0;
+};
+struct GuardianLost {};
+struct FaultFired {
+  std::uint32_t fault_index = 0;
+  std::optional<std::uint32_t> rank;
+};
+struct ProgressSampled {
+  std::vector<RankProgress> progress;  // by rank; only ranks that wrote the magic
+};
+struct Tick {};
+
+using Event = std::variant<Started, LinkUp, LinkDown, ServerSaid, MasterPortHeld,
+                           MasterPortFailed, WorkerSpawned, WorkerEnded, WorkerGone,
+                           WorkerUnkillable, SignalReceived, GuardianLost, FaultFired,
+                           ProgressSampled, Tick>;
+
+// ------------------------------------------------------------------ actions
+
+// Open a stream to the server after `delay`. One is open or being opened at a time.
+struct Connect {
+  Duration delay{0};
+};
+struct Disconnect {};
+struct Send {
+  AgentMessage message;
+};
+struct HoldMasterPort {
+  Attempt attempt = 0;
+  std::uint16_t low = 0;
+  std::uint16_t high = 0;
+};
+struct ReleaseMasterPort {};
+
+struct WorkerPlan {
+  std::uint32_t local_rank = 0;
+  std::uint32_t rank = 0;
+  std::vector<std::string> argv;
+  // Complete but for the paths that only the shell knows: it adds TORCHELASTIC_ERROR_FILE,
+  // MUSTER_PROGRESS_FILE, MUSTER_STOP_FILE, MUSTER_ASSIGNMENT_FILE, MUSTER_RUN_DIR.
+  Environment environment;
+  std::vector<ArmedFault> faults;  // those on this rank
+};
+struct StartWorkers {
+  RunId run;
+  Generation generation = kNoGeneration;
+  std::vector<WorkerPlan> workers;
+  std::vector<ArmedFault> agent_faults;  // kill-agent
+};
+struct SignalWorker {
+  std::uint32_t local_rank = 0;
+  int signal = 0;
+  SignalScope scope = SignalScope::kLeader;
+};
+struct WriteStopFile {
+  std::uint32_t local_rank = 0;
+};
+// All workers of the generation run: `after` faults count from here.
+struct StartFaultClock {
+  Generation generation = kNoGeneration;
+};
+struct Emit {
+  RunId run;
+  JobEvent event;
+};
+enum class Severity : std::uint8_t { kInfo, kWarning, kError };
+// One line for people; the shell prefixes "muster: ".
+struct Say {
+  Severity severity = Severity::kWarning;
+  std::string text;
+};
+// The first cause is known (before the outcome is): write the termination log early.
+struct NoteFirstCause {
+  Failure failure;
+};
+// The end. The shell prints the failure block for a failed outcome, flushes and exits.
+struct Finish {
+  int exit_code = 0;
+  ExitClass exit_class = ExitClass::kSucceeded;
+  std::optional<Outcome> outcome;  // the job's; nullopt: this node's own end (signal, 76, 77)
+  std::string text;                // one line in words where there is no outcome
+};
+
+using Action = std::variant<Connect, Disconnect, Send, HoldMasterPort, ReleaseMasterPort,
+                            StartWorkers, SignalWorker, WriteStopFile, StartFaultClock, Emit,
+                            Say, NoteFirstCause, Finish>;
+
+// ------------------------------------------------------------------ the machine
+
+enum class Phase : std::uint8_t {
+  kConnecting, kWaiting, kPrepared, kStarting, kRunning, kStopping, kIdle, kLeaving, kFinished
+};
+
+struct AgentView {
+  Phase phase = Phase::kConnecting;
+  bool connected = false;
+  RunId run;
+  Generation generation = kNoGeneration;
+  std::uint32_t restarts_used = 0;
+  std::vector<std::uint32_t> live_local_ranks;
+  bool operator==(const AgentView&) const = default;
+};
+
+class Agent {
+ public:
+  explicit Agent(AgentConfig config);
+  ~Agent();
+  Agent(Agent&&) noexcept;
+  Agent& operator=(Agent&&) noexcept;
+
+  // Consumes one event and returns what the shell must do, in order. Never fails, never blocks.
+  // REQUIRES: now >= the `now` of every earlier call.
+  [[nodiscard]] std::vector<Action> step(const Event& event, Instant now);
+  [[nodiscard]] std::optional<Instant> next_deadline() const;
+  [[nodiscard]] AgentView view() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace muster::agent

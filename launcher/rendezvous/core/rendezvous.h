@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The rendezvous machine: the one authority over who is in a generation, which rank everyone
+// has, what a failure costs and when a job is over. Pure: no clock, socket, thread or file.
+//
+// The host's duties (see launcher/rendezvous/shell):
+//   1. feed every fact as an Event with a monotonic `now`, one at a time;
+//   2. carry out the returned actions in order; a Persist must be durable before any later action
+//      of the same list leaves the process;
+//   3. call step(Tick{}, now) at next_deadline().
+//
+// Invariants (the simulator checks them):
+//   1. ranks of a published generation are 0..n-1, each once, the same in every Prepare;
+//   2. no Commit for g+1 before every member of g confirmed its stop or is lost;
+//   3. every Join gets exactly one JoinAccepted, JoinRefused, Evicted or OutcomeNotice;
+//   4. generation numbers, incarnations and restarts_used never fall;
+//   5. a run has one Outcome, and it never changes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "proto/base/ids.h"
+#include "proto/base/job.h"
+#include "proto/base/messages.h"
+#include "proto/base/rng.h"
+#include "proto/base/time.h"
+
+namespace muster::rendezvous {
+
+// ------------------------------------------------------------------ events: facts, past tense
+
+struct AgentSaid {
+  SessionId session = 0;
+  std::string peer_addr;  // numeric address the server saw; empty for an in-process session
+  AgentMessage message;
+};
+struct StreamLost {
+  SessionId session = 0;
+};
+// An operator asked for a stop (muster stop). `request` is answered by exactly one ReplyStop.
+struct StopRequested {
+  std::uint64_t request = 0;
+  JobId job;
+  std::string by;
+};
+// The process that hosts this server was told to end (signal) while jobs may be running.
+struct ServerStopping {
+  std::string reason;
+};
+struct Tick {};
+
+using Event = std::variant<AgentSaid, StreamLost, StopRequested, ServerStopping, Tick>;
+
+// ------------------------------------------------------------------ actions: orders, in order
+
+struct Send {
+  SessionId session = 0;
+  ServerMessage message;
+};
+// Close a stream once everything sent to it before has left.
+struct CloseSession {
+  SessionId session = 0;
+};
+// What must survive a server's death; the journal's unit of writing.
+struct JobRecord {
+  JobSpec spec;
+  RunId run;
+  ServerEpoch epoch = 0;
+  Generation generation = kNoGeneration;
+  Incarnation last_incarnation = 0;
+  std::uint32_t restarts_used = 0;
+  std::optional<Outcome> outcome;
+};
+struct Persist {
+  JobRecord record;
+};
+struct Emit {
+  JobId job;
+  RunId run;
+  JobEvent event;
+};
+// The key space of (job, generation) begins / ends; waiters of an ended one are answered stale.
+struct OpenStore {
+  JobId job;
+  Generation generation = kNoGeneration;
+};
+struct CloseStore {
+  JobId job;
+  Generation generation = kNoGeneration;
+};
+struct ReplyStop {
+  std::uint64_t request = 0;
+  bool accepted = false;
+  std::string text;
+};
+// Every reachable member and spare has the outcome: a hosting process may end now.
+struct JobOver {
+  JobId job;
+  RunId run;
+  Outcome outcome;
+};
+
+using Action = std::variant<Send, CloseSession, Persist, Emit, OpenStore, CloseStore, ReplyStop,
+                            JobOver>;
+
+// ------------------------------------------------------------------ view: state as data
+
+enum class Phase : std::uint8_t {
+  kForming, kPreparing, kStarting, kRunning, kStopping, kBackoff, kRecovering, kFinished
+};
+
+struct MemberView {
+  NodeName node;
+  std::string host;
+  std::string addr;
+  std::uint32_t slots = 0;
+  Role role = Role::kMember;
+  Incarnation incarnation = 0;
+  bool connected = false;
+  std::optional<MemberRanks> ranks;  // in the current generation
+  Duration heartbeat_age{0};
+  std::vector<RankProgress> progress;
+  bool operator==(const MemberView&) const = default;
+};
+
+struct JobView {
+  JobSpec spec;
+  RunId run;
+  ServerEpoch epoch = 0;
+  Phase phase = Phase::kForming;
+  Waiting waiting;  // meaningful before kStarting
+  Generation generation = kNoGeneration;
+  std::uint32_t world_size = 0;
+  std::string master_addr;
+  std::uint16_t master_port = 0;
+  std::uint32_t restarts_used = 0;
+  std::vector<MemberView> members;
+  std::optional<Failure> last_failure;
+  std::optional<Outcome> outcome;
+  Duration age{0};  // since job_started
+  bool operator==(const JobView&) const = default;
+};
+
+struct Limits {
+  std::size_t jobs = 1024;
+  std::size_t members = 16384;       // per job, spares included
+  std::size_t failures_kept = 64;    // victims remembered of one generation
+  Duration outcome_kept = 1h;        // how long a finished run answers those who ask late
+};
+
+struct Options {
+  std::string server_instance;       // random id of this server process
+  std::optional<JobId> only_job;     // embedded servers serve this one job and refuse others
+  std::string holder;                // "host gpu-1, pid 42, user ann": names us in refusals
+  std::int64_t unix_us_at_origin = 0;  // wall clock at Instant{0}: only for run ids
+  Limits limits;
+};
+
+class Rendezvous {
+ public:
+  Rendezvous(Options options, Rng rng);
+  ~Rendezvous();
+  Rendezvous(Rendezvous&&) noexcept;
+  Rendezvous& operator=(Rendezvous&&) noexcept;
+
+  // Consumes one event and returns what the host must do, in order. Never fails and never blocks.
+  // REQUIRES: now >= the `now` of every earlier call.
+  [[nodiscard]] std::vector<Action> step(const Event& event, Instant now);
+
+  // Earliest instant at which step(Tick{}, t) may do something; nullopt: nothing pending.
+  [[nodiscard]] std::optional<Instant> next_deadline() const;
+
+  // All jobs as data, ordered by job id; ages are relative to `now`.
+  [[nodiscard]] std::vector<JobView> view(Instant now) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace muster::rendezvous
