@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Workers' output: from their pipes to the console, to log files and into the kept tail of stderr.
+//
+// Each stream of each worker is read on the io thread and cut into lines; lines are written by
+// threads of their own, because a write to a terminal, a pipe or a disk may block and the
+// descriptors we inherited are shared with others (O_NONBLOCK on them would be theirs too). Queues
+// are bounded per stream: when one is full its pipe is not read, so that a blocked console delays
+// its own output and nothing else. The threads start with the first output.
+//
+// Rules (contracts §2): stdout to stdout, stderr to stderr; whole lines, never torn or mixed; a
+// partial line is shown after 200 ms; '\r' updates at most 4 a second a rank on a terminal, only
+// the last state elsewhere; lines above 64 KiB are cut there. Log files get every byte as it came.
+//
+// Thread rule: io thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <boost/asio/io_context.hpp>
+
+#include "agent/shell/unique_fd.h"
+#include "proto/base/time.h"
+
+namespace muster::agent {
+
+enum class ConsoleMode : std::uint8_t { kAuto, kPrefixed, kLines, kRaw, kPty, kRank0, kNone };
+
+struct ConsoleConfig {
+  ConsoleMode mode = ConsoleMode::kAuto;
+  std::uint32_t local_workers = 1;  // auto: raw for one on a terminal
+  int stdout_fd = 1;                // borrowed for the life of the process
+  int stderr_fd = 2;
+};
+
+// What kAuto means here; every other mode is itself.
+ConsoleMode resolve_console_mode(const ConsoleConfig& config);
+
+struct WorkerOutput {
+  std::uint32_t local_rank = 0;
+  std::uint32_t rank = 0;  // global: the prefix, and who is rank 0
+  // Log files, created with their folder existing; empty: none.
+  std::string stdout_log;
+  std::string stderr_log;
+  // False where the stream is redirected without tee, or filtered.
+  bool stdout_on_console = true;
+  bool stderr_on_console = true;
+};
+
+// The worker's ends, for StdioPlan; close them after the spawn.
+struct WorkerEnds {
+  UniqueFd out;
+  UniqueFd err;
+  bool controlling_terminal = false;  // pty mode: `out` is one
+  int out_fd = -1;                    // what to give to spawn; may be an inherited descriptor
+  int err_fd = -1;                    // -1: /dev/null
+};
+
+struct ConsoleCounters {
+  std::uint64_t console_bytes_dropped = 0;  // closed console
+  std::uint64_t log_bytes_dropped = 0;      // full disk
+  std::uint64_t log_write_errors = 0;
+};
+
+class Console {
+ public:
+  Console(boost::asio::io_context& io, ConsoleConfig config);
+  // Waits up to 100 ms for what is queued; use flush() for more.
+  ~Console();
+  Console(const Console&) = delete;
+  Console& operator=(const Console&) = delete;
+
+  ConsoleMode mode() const;  // resolved, never kAuto
+
+  // Opens pipes (or terminals), and log files, for one life of a worker. Its earlier life, if its
+  // pipes are still open, is cut off: what it wrote so far is taken first.
+  // A log file that cannot be opened costs a warning line and is left out.
+  WorkerEnds open_worker(const WorkerOutput& worker);
+
+  // Last `lines` lines of the worker's stderr, at most 4 KiB, with what its pipe holds right now.
+  // Empty in raw mode.
+  std::string tail(std::uint32_t local_rank, std::size_t lines = 20);
+
+  // Calls `done` when both streams of the worker have ended, or at `limit`, whichever is first;
+  // after `limit` what the pipes hold is taken and they are closed (a process that escaped may
+  // keep them open for ever). Never from inside this call.
+  void finish_worker(std::uint32_t local_rank, Duration limit, std::function<void()> done);
+
+  // One line of Muster's own on stderr, "muster: " and '\n' added. Never mixed into others' lines.
+  void say(std::string_view line);
+  // Text as it is (the failure block); ends a partial line of a worker first.
+  void write_stderr(std::string text);
+  void write_stdout(std::string text);
+
+  // Calls `done` when everything queued has been written or `limit` has passed.
+  void flush(Duration limit, std::function<void()> done);
+
+  // The terminal's size changed (SIGWINCH): hands it on to workers' terminals.
+  void resize_terminals();
+
+  ConsoleCounters counters() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The process tree below a process, read from /proc, and killing it without hitting strangers.
+// With a child subreaper at the root the tree is complete: a descendant cannot leave it.
+//
+// Thread rule: any thread; nothing is shared. Only plain calls, safe in the guardian.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "proto/base/time.h"
+
+namespace muster::agent {
+
+struct ProcessInfo {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  pid_t group = 0;
+  pid_t session = 0;
+  char state = '?';              // as in /proc/<pid>/stat: R S D T Z …
+  std::uint64_t start_time = 0;  // clock ticks since boot: with pid, names one process
+};
+
+// nullopt: there is no such process (any more).
+std::optional<ProcessInfo> read_process(pid_t pid);
+
+// Direct children, zombies too.
+std::vector<pid_t> children_of(pid_t pid);
+
+// Everything below `root`, zombies too, less the subtrees under a pid of `except`.
+std::vector<ProcessInfo> descendants_of(pid_t root, const std::set<pid_t>& except = {});
+
+// Whether the environment that `pid` was started with holds the entry "NAME=value".
+// nullopt: not readable.
+std::optional<bool> has_environment_entry(pid_t pid, const std::string& entry);
+
+// Sends `signal` to exactly this process; false where it is gone. Safe against reuse of its pid.
+bool signal_process(const ProcessInfo& process, int signal);
+
+// What one call of kill_all_below left alive.
+struct KillReport {
+  std::vector<ProcessInfo> survivors;
+};
+
+// Kills everything below the calling process, `except` and below left out, and reaps what becomes
+// a child of it, until nothing is left or `limit` has passed. Blocks.
+// REQUIRES: the caller is a child subreaper and nobody else waits for these children.
+KillReport kill_all_below_self(Duration limit, const std::set<pid_t>& except = {});
+
+}  // namespace muster::agent

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The guardian: the tiny process that users see and signal. It forks the agent first of all,
+// adopts what the agent loses, passes signals on, and ends with the agent's exit code. When the
+// agent dies unasked, it kills everything below; when it dies itself, the agent sees that
+// (GuardianWatch) and does the same.
+//
+// Thread rule: run_guarded before any other thread exists; GuardianWatch on the io thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+
+#include "agent/shell/signals.h"
+#include "proto/base/time.h"
+
+namespace muster::agent {
+
+// Exit code of a guardian whose agent was killed (contracts §6: internal).
+inline constexpr int kAgentKilledExitCode = 70;
+
+// Handed to the agent's main function.
+struct Guarded {
+  StartingState start;
+  pid_t guardian = 0;
+};
+
+// Splits the process: the child runs `agent_main` and exits with its value; the parent guards it
+// and returns the exit code for main. Both have the stop signals and the forwarded ones blocked
+// (nothing is lost before the agent's SignalWatch exists) and are child subreapers.
+// REQUIRES: one thread.
+int run_guarded(const std::function<int(const Guarded&)>& agent_main);
+
+// Calls `lost` once, on the io thread, when the guardian is dead.
+class GuardianWatch {
+ public:
+  GuardianWatch(boost::asio::io_context& io, pid_t guardian, std::function<void()> lost);
+  ~GuardianWatch();
+  GuardianWatch(const GuardianWatch&) = delete;
+  GuardianWatch& operator=(const GuardianWatch&) = delete;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace muster::agent
