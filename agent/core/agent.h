@@ -46,7 +46,7 @@ struct AgentConfig {
   // The program. `argv` is final but for ${local_rank}.
   std::vector<std::string> argv;
   bool substitute_local_rank = true;
-  bool pass_local_rank = false;       // append --local-rank=N
+  bool pass_local_rank = false;  // append --local-rank=N
   std::string role_name = "default";
   Environment environment;            // the agent's own, to be overlaid
   bool scheduler_strips_pmi = false;  // slurm and mpi: PMI_*, PMIX_*, OMPI_COMM_WORLD_* go
@@ -54,15 +54,15 @@ struct AgentConfig {
   std::string store_token_file;       // MUSTER_STORE_TOKEN_FILE
 
   // Stopping.
-  std::optional<int> stop_signal;     // nullopt: "same"
+  std::optional<int> stop_signal;  // nullopt: "same"
   SignalScope stop_scope = SignalScope::kLeader;
-  Duration stop_budget = 30s;         // the agent itself signalled: signal to exit
-  std::vector<int> forward_signals;   // passed on without stopping
+  Duration stop_budget = 30s;        // the agent itself signalled: signal to exit
+  std::vector<int> forward_signals;  // passed on without stopping
 
   std::uint16_t master_port_low = 20000;
   std::uint16_t master_port_high = 28999;
   ExitCodeMode exit_code = ExitCodeMode::kWorker;
-  std::uint64_t seed = 0;             // retry jitter
+  std::uint64_t seed = 0;  // retry jitter
 };
 
 // ------------------------------------------------------------------ events
@@ -124,10 +124,9 @@ struct ProgressSampled {
 };
 struct Tick {};
 
-using Event = std::variant<Started, LinkUp, LinkDown, ServerSaid, MasterPortHeld,
-                           MasterPortFailed, WorkerSpawned, WorkerEnded, WorkerGone,
-                           WorkerUnkillable, SignalReceived, GuardianLost, FaultFired,
-                           ProgressSampled, Tick>;
+using Event = std::variant<Started, LinkUp, LinkDown, ServerSaid, MasterPortHeld, MasterPortFailed,
+                           WorkerSpawned, WorkerEnded, WorkerGone, WorkerUnkillable, SignalReceived,
+                           GuardianLost, FaultFired, ProgressSampled, Tick>;
 
 // ------------------------------------------------------------------ actions
 
@@ -195,14 +194,22 @@ struct Finish {
   std::string text;                // one line in words where there is no outcome
 };
 
-using Action = std::variant<Connect, Disconnect, Send, HoldMasterPort, ReleaseMasterPort,
-                            StartWorkers, SignalWorker, WriteStopFile, StartFaultClock, Emit,
-                            Say, NoteFirstCause, Finish>;
+using Action =
+    std::variant<Connect, Disconnect, Send, HoldMasterPort, ReleaseMasterPort, StartWorkers,
+                 SignalWorker, WriteStopFile, StartFaultClock, Emit, Say, NoteFirstCause, Finish>;
 
 // ------------------------------------------------------------------ the machine
 
 enum class Phase : std::uint8_t {
-  kConnecting, kWaiting, kPrepared, kStarting, kRunning, kStopping, kIdle, kLeaving, kFinished
+  kConnecting,
+  kWaiting,
+  kPrepared,
+  kStarting,
+  kRunning,
+  kStopping,
+  kIdle,
+  kLeaving,
+  kFinished
 };
 
 struct AgentView {

@@ -19,7 +19,7 @@ namespace muster::agent {
 class ServerLink {
  public:
   struct Callbacks {
-    std::function<void()> up;                    // the stream is open; send() may be used
+    std::function<void()> up;  // the stream is open; send() may be used
     std::function<void(ServerMessage)> said;
     // The stream ended or could not be opened; `speaks_muster` as in agent::LinkDown.
     std::function<void(std::string reason, bool speaks_muster)> down;

@@ -83,7 +83,7 @@ struct Recovered {
   std::optional<Duration> first_progress;
   bool operator==(const Recovered&) const = default;
 };
-struct ChaosHit {  // "chaos_fired"
+struct ChaosHit {      // "chaos_fired"
   std::string fault;   // compact JSON as in the plan
   std::string target;  // "rank 1", "node b"
   bool operator==(const ChaosHit&) const = default;

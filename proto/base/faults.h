@@ -37,9 +37,9 @@ struct Fault {
   FaultAction action = FaultAction::kKill;
   FaultTrigger when;
   FaultTarget on;
-  int signal = 9;                        // kKill
-  std::optional<Duration> stop_for;      // kStop: SIGCONT after this; nullopt: never
-  std::string text;                      // the fault as written in the plan, compact JSON
+  int signal = 9;                    // kKill
+  std::optional<Duration> stop_for;  // kStop: SIGCONT after this; nullopt: never
+  std::string text;                  // the fault as written in the plan, compact JSON
   bool operator==(const Fault&) const = default;
 };
 

@@ -18,19 +18,19 @@ namespace muster {
 // The job-wide rules. Those of the member that created the job hold for all; defaults are those
 // of the command line's help.
 struct JobPolicy {
-  std::uint32_t max_restarts = 0;                 // charged restarts, job-wide
-  std::optional<Duration> max_restarts_window;    // with a window: at most that many within it
-  std::uint32_t max_node_losses = 3;              // free losses without progress, MIN < MAX only
+  std::uint32_t max_restarts = 0;               // charged restarts, job-wide
+  std::optional<Duration> max_restarts_window;  // with a window: at most that many within it
+  std::uint32_t max_node_losses = 3;            // free losses without progress, MIN < MAX only
   Duration restart_backoff_max = 30s;
   Duration join_timeout = 600s;
   Duration last_call = 30s;
-  Duration stop_grace = 30s;                      // first signal to SIGKILL, per worker
+  Duration stop_grace = 30s;  // first signal to SIGKILL, per worker
   Duration heartbeat = 1s;
   Duration node_timeout = 10s;
   Duration reconnect_grace = 500ms;
   Duration recovery_window = 30s;
   Duration server_grace = 60s;
-  bool linger = false;                            // the server stays until the job ends
+  bool linger = false;  // the server stays until the job ends
   bool operator==(const JobPolicy&) const = default;
 };
 
@@ -38,7 +38,7 @@ struct JobSpec {
   JobId job;
   std::uint32_t min_nodes = 1;  // 0 < min_nodes <= max_nodes
   std::uint32_t max_nodes = 1;
-  std::string program;          // argv as one line, for people
+  std::string program;             // argv as one line, for people
   std::uint64_t program_hash = 0;  // hash of argv; members must agree
   JobPolicy policy;
   FaultPlan faults;
@@ -48,21 +48,28 @@ struct JobSpec {
 // One node as its agent describes it when it joins.
 struct NodeFacts {
   NodeName name;
-  std::string host;                         // host name, for people and for the rank order
-  std::string advertise_addr;               // --advertise-addr; empty: the address the server saw
-  std::string dialed_addr;                  // numeric address this agent reached the server at
-  std::uint32_t slots = 1;                  // workers on this node
-  std::optional<std::uint32_t> node_rank;   // only where given explicitly
-  std::string boot_id;                      // kernel's boot id
+  std::string host;                        // host name, for people and for the rank order
+  std::string advertise_addr;              // --advertise-addr; empty: the address the server saw
+  std::string dialed_addr;                 // numeric address this agent reached the server at
+  std::uint32_t slots = 1;                 // workers on this node
+  std::optional<std::uint32_t> node_rank;  // only where given explicitly
+  std::string boot_id;                     // kernel's boot id
   std::int64_t agent_pid = 0;
   std::string user;
-  bool hosts_server = false;                // this process also runs the rendezvous server
+  bool hosts_server = false;  // this process also runs the rendezvous server
   bool operator==(const NodeFacts&) const = default;
 };
 
 // Why a generation is formed; the words of MUSTER_RESTART_REASON and generation_formed.reason.
 enum class FormReason : std::uint8_t {
-  kStart, kWorkerFailure, kNodeLost, kNodeJoined, kNodeLeft, kRequested, kPreempted, kStateLost
+  kStart,
+  kWorkerFailure,
+  kNodeLost,
+  kNodeJoined,
+  kNodeLeft,
+  kRequested,
+  kPreempted,
+  kStateLost
 };
 
 enum class FailureKind : std::uint8_t { kExit, kSignal, kHang, kOom, kSpawn, kNodeLost };
@@ -82,39 +89,52 @@ struct ExitStatus {
 struct Failure {
   FailureKind kind = FailureKind::kExit;
   NodeName node;
-  std::optional<std::uint32_t> rank;        // nullopt: the node itself (kNodeLost)
+  std::optional<std::uint32_t> rank;  // nullopt: the node itself (kNodeLost)
   std::optional<std::uint32_t> local_rank;
   std::optional<std::int64_t> pid;
-  std::optional<int> exit_code;             // kExit; kSpawn: 126 or 127
-  std::optional<int> signal;                // kSignal, kOom
-  std::string detail;                       // one line in words: spawn reason, why a node is lost
-  std::string stderr_tail;                  // last lines, already cut to 4 KiB
-  std::string error_file;                   // the worker's error.json text, if it wrote one
-  bool secondary = false;                   // error.json said "secondary": a victim of another
-  bool ambiguous = false;                   // another cause was too close to tell
+  std::optional<int> exit_code;  // kExit; kSpawn: 126 or 127
+  std::optional<int> signal;     // kSignal, kOom
+  std::string detail;            // one line in words: spawn reason, why a node is lost
+  std::string stderr_tail;       // last lines, already cut to 4 KiB
+  std::string error_file;        // the worker's error.json text, if it wrote one
+  bool secondary = false;        // error.json said "secondary": a victim of another
+  bool ambiguous = false;        // another cause was too close to tell
   bool operator==(const Failure&) const = default;
 };
 
 enum class OutcomeKind : std::uint8_t {
-  kSucceeded, kFailed, kStopped, kJoinTimeout, kNoProgress, kServerLost
+  kSucceeded,
+  kFailed,
+  kStopped,
+  kJoinTimeout,
+  kNoProgress,
+  kServerLost
 };
 enum class ExitClass : std::uint8_t {
-  kSucceeded, kUsage, kWorker, kSignal, kStopped, kJoinTimeout, kServerLost, kUnfit, kNoProgress,
+  kSucceeded,
+  kUsage,
+  kWorker,
+  kSignal,
+  kStopped,
+  kJoinTimeout,
+  kServerLost,
+  kUnfit,
+  kNoProgress,
   kInternal
 };
 
 // The end of a run. Decided once, by the server; the same for every agent.
 struct Outcome {
   OutcomeKind kind = OutcomeKind::kSucceeded;
-  int exit_code = 0;              // as --exit-code worker; an agent with `flat` maps it itself
+  int exit_code = 0;  // as --exit-code worker; an agent with `flat` maps it itself
   ExitClass exit_class = ExitClass::kSucceeded;
-  std::string text;               // one line in words (join time-out: who joined, how many missing)
+  std::string text;  // one line in words (join time-out: who joined, how many missing)
   std::optional<Failure> first_cause;
   std::vector<Failure> victims;
   std::uint32_t restarts_used = 0;
   std::uint32_t max_restarts = 0;
-  Duration duration{0};           // since job_started
-  double goodput = 0;             // share of wall time in which workers ran and kept progress
+  Duration duration{0};  // since job_started
+  double goodput = 0;    // share of wall time in which workers ran and kept progress
   bool operator==(const Outcome&) const = default;
 };
 
@@ -131,13 +151,13 @@ struct MemberRanks {
 struct Assignment {
   Generation generation = kNoGeneration;
   std::uint32_t world_size = 0;
-  std::vector<MemberRanks> members;      // by group rank; group rank g is members[g]
-  std::uint32_t group_rank = 0;          // of the receiving node
-  std::string master_addr;               // address of group rank 0's node
-  std::uint32_t restarts_used = 0;       // charged so far, job-wide
+  std::vector<MemberRanks> members;  // by group rank; group rank g is members[g]
+  std::uint32_t group_rank = 0;      // of the receiving node
+  std::string master_addr;           // address of group rank 0's node
+  std::uint32_t restarts_used = 0;   // charged so far, job-wide
   std::uint32_t max_restarts = 0;
   FormReason reason = FormReason::kStart;
-  std::vector<ArmedFault> faults;        // those that hit this node
+  std::vector<ArmedFault> faults;  // those that hit this node
   bool operator==(const Assignment&) const = default;
 };
 

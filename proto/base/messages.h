@@ -39,10 +39,10 @@ namespace muster {
 struct Reattach {
   RunId run;
   Incarnation incarnation = 0;
-  Generation generation = kNoGeneration;   // highest it was committed to
-  bool workers_running = false;            // workers of `generation` are alive here
-  std::vector<std::uint32_t> ranks_done;   // global ranks of this node that exited 0
-  std::uint32_t restarts_used = 0;         // highest it was ever told
+  Generation generation = kNoGeneration;  // highest it was committed to
+  bool workers_running = false;           // workers of `generation` are alive here
+  std::vector<std::uint32_t> ranks_done;  // global ranks of this node that exited 0
+  std::uint32_t restarts_used = 0;        // highest it was ever told
   ServerEpoch epoch = 0;
   bool operator==(const Reattach&) const = default;
 };
@@ -64,7 +64,7 @@ struct RankProgress {
 };
 
 struct Heartbeat {
-  std::uint64_t sequence = 0;  // echoed; the agent keeps the send time of each
+  std::uint64_t sequence = 0;          // echoed; the agent keeps the send time of each
   std::vector<RankProgress> progress;  // ranks that report
   bool operator==(const Heartbeat&) const = default;
 };
@@ -92,18 +92,18 @@ struct WorkersStarted {
 struct WorkerExited {
   std::uint32_t rank = 0;
   std::uint32_t local_rank = 0;
-  std::int64_t pid = 0;            // 0: never existed (exec failed)
+  std::int64_t pid = 0;  // 0: never existed (exec failed)
   ExitStatus status;
-  bool torn_down = false;          // ended after our own stop signal
-  bool oom = false;                // the kernel's OOM killer took it
-  bool agent_signaled = false;     // ended by the stop signal the whole step received
-  std::uint64_t order = 0;         // order of the wait set on this node, rising over its life
-  Duration age{0};                 // exit observed to message sent
+  bool torn_down = false;       // ended after our own stop signal
+  bool oom = false;             // the kernel's OOM killer took it
+  bool agent_signaled = false;  // ended by the stop signal the whole step received
+  std::uint64_t order = 0;      // order of the wait set on this node, rising over its life
+  Duration age{0};              // exit observed to message sent
   Duration run{0};
   std::uint64_t max_rss_bytes = 0;
-  std::string stderr_tail;         // failures only
-  std::string error_file;          // failures only: text of error.json
-  bool secondary = false;          // error.json says "secondary": true
+  std::string stderr_tail;  // failures only
+  std::string error_file;   // failures only: text of error.json
+  bool secondary = false;   // error.json says "secondary": true
   bool operator==(const WorkerExited&) const = default;
 };
 
@@ -144,24 +144,38 @@ struct JoinAccepted {
   std::string server_instance;  // random id of this server process
   std::string observed_addr;    // the address the server saw
   Role role = Role::kMember;
-  JobPolicy policy;             // the job's; replaces the agent's own
+  JobPolicy policy;  // the job's; replaces the agent's own
   bool operator==(const JoinAccepted&) const = default;
 };
 
 struct JoinRefused {
   enum class Why : std::uint8_t {
-    kOtherJob, kOtherProgram, kOtherNodes, kOtherFaultPlan, kDuplicateName, kDuplicateNodeRank,
-    kFull, kNotAllowed, kInvalid
+    kOtherJob,
+    kOtherProgram,
+    kOtherNodes,
+    kOtherFaultPlan,
+    kDuplicateName,
+    kDuplicateNodeRank,
+    kFull,
+    kNotAllowed,
+    kInvalid
   };
   Why why = Why::kInvalid;
-  std::string text;   // names the holder: host, pid, job
+  std::string text;  // names the holder: host, pid, job
   int exit_code = 2;
   bool operator==(const JoinRefused&) const = default;
 };
 
 // Why no generation is running yet, as data.
 struct Waiting {
-  enum class Why : std::uint8_t { kBelowMin, kLastCall, kStopping, kBackoff, kPreparing, kRecovering };
+  enum class Why : std::uint8_t {
+    kBelowMin,
+    kLastCall,
+    kStopping,
+    kBackoff,
+    kPreparing,
+    kRecovering
+  };
   Why why = Why::kBelowMin;
   std::uint32_t min_nodes = 0;
   std::uint32_t max_nodes = 0;
@@ -226,9 +240,9 @@ struct ServerLeaving {
   bool operator==(const ServerLeaving&) const = default;
 };
 
-using ServerBody = std::variant<JoinAccepted, JoinRefused, Waiting, Prepare, Commit, StopOrder,
-                                HeartbeatAck, JobEventNotice, OutcomeNotice, Evicted, Stale,
-                                ServerLeaving>;
+using ServerBody =
+    std::variant<JoinAccepted, JoinRefused, Waiting, Prepare, Commit, StopOrder, HeartbeatAck,
+                 JobEventNotice, OutcomeNotice, Evicted, Stale, ServerLeaving>;
 struct ServerMessage {
   Envelope envelope;
   ServerBody body;

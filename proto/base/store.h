@@ -18,10 +18,10 @@ struct StoreRequest {
   std::uint64_t id = 0;  // chosen by the agent, unique on its stream; the reply carries it
   Generation generation = kNoGeneration;  // of the asking worker
   Op op = Op::kGet;
-  std::string key;       // <= kMaxStoreKeyBytes
-  std::string value;     // kSet; <= kMaxStoreValueBytes
+  std::string key;         // <= kMaxStoreKeyBytes
+  std::string value;       // kSet; <= kMaxStoreValueBytes
   std::int64_t delta = 0;  // kAdd: added to the decimal number under the key (missing: 0)
-  Duration wait{0};      // kGet: how long to wait for the key; 0: answer at once
+  Duration wait{0};        // kGet: how long to wait for the key; 0: answer at once
   bool operator==(const StoreRequest&) const = default;
 };
 

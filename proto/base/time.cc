@@ -14,12 +14,8 @@ struct Unit {
 };
 
 // "ms" stands before "s" and "m": the longest suffix that fits decides.
-constexpr std::array<Unit, 6> kUnits{{{"ms", 1e6},
-                                      {"us", 1e3},
-                                      {"ns", 1.0},
-                                      {"h", 3600e9},
-                                      {"m", 60e9},
-                                      {"s", 1e9}}};
+constexpr std::array<Unit, 6> kUnits{
+    {{"ms", 1e6}, {"us", 1e3}, {"ns", 1.0}, {"h", 3600e9}, {"m", 60e9}, {"s", 1e9}}};
 constexpr double kLongestNanoseconds = 10.0 * 365 * 24 * 3600e9;
 
 }  // namespace

@@ -67,11 +67,11 @@ const char* to_word(ExitClass exit_class) {
 }
 
 const char* event_name(const EventBody& body) {
-  static constexpr std::array kNames{
-      "job_started",       "node_joined",        "node_left",  "generation_formed",
-      "worker_started",    "worker_exited",      "generation_running",
-      "generation_failed", "restart_scheduled",  "recovered",  "chaos_fired",
-      "chaos_unfired",     "state_lost",         "server_leaving", "job_finished"};
+  static constexpr std::array kNames{"job_started",        "node_joined",       "node_left",
+                                     "generation_formed",  "worker_started",    "worker_exited",
+                                     "generation_running", "generation_failed", "restart_scheduled",
+                                     "recovered",          "chaos_fired",       "chaos_unfired",
+                                     "state_lost",         "server_leaving",    "job_finished"};
   static_assert(kNames.size() == std::variant_size_v<EventBody>);
   return kNames.at(body.index());
 }
@@ -80,11 +80,11 @@ namespace {
 
 // Linux on x86-64 and arm64 (signal(7)); the numbers are the same on both.
 constexpr std::array<std::pair<int, std::string_view>, 31> kSignals{
-    {{1, "HUP"},   {2, "INT"},     {3, "QUIT"},  {4, "ILL"},   {5, "TRAP"},  {6, "ABRT"},
-     {7, "BUS"},   {8, "FPE"},     {9, "KILL"},  {10, "USR1"}, {11, "SEGV"}, {12, "USR2"},
+    {{1, "HUP"},   {2, "INT"},     {3, "QUIT"},  {4, "ILL"},     {5, "TRAP"},  {6, "ABRT"},
+     {7, "BUS"},   {8, "FPE"},     {9, "KILL"},  {10, "USR1"},   {11, "SEGV"}, {12, "USR2"},
      {13, "PIPE"}, {14, "ALRM"},   {15, "TERM"}, {16, "STKFLT"}, {17, "CHLD"}, {18, "CONT"},
-     {19, "STOP"}, {20, "TSTP"},   {21, "TTIN"}, {22, "TTOU"}, {23, "URG"},  {24, "XCPU"},
-     {25, "XFSZ"}, {26, "VTALRM"}, {27, "PROF"}, {28, "WINCH"}, {29, "IO"},  {30, "PWR"},
+     {19, "STOP"}, {20, "TSTP"},   {21, "TTIN"}, {22, "TTOU"},   {23, "URG"},  {24, "XCPU"},
+     {25, "XFSZ"}, {26, "VTALRM"}, {27, "PROF"}, {28, "WINCH"},  {29, "IO"},   {30, "PWR"},
      {31, "SYS"}}};
 
 }  // namespace

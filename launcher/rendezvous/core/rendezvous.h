@@ -106,13 +106,20 @@ struct JobOver {
   Outcome outcome;
 };
 
-using Action = std::variant<Send, CloseSession, Persist, Emit, OpenStore, CloseStore, ReplyStop,
-                            JobOver>;
+using Action =
+    std::variant<Send, CloseSession, Persist, Emit, OpenStore, CloseStore, ReplyStop, JobOver>;
 
 // ------------------------------------------------------------------ view: state as data
 
 enum class Phase : std::uint8_t {
-  kForming, kPreparing, kStarting, kRunning, kStopping, kBackoff, kRecovering, kFinished
+  kForming,
+  kPreparing,
+  kStarting,
+  kRunning,
+  kStopping,
+  kBackoff,
+  kRecovering,
+  kFinished
 };
 
 struct MemberView {
@@ -149,15 +156,15 @@ struct JobView {
 
 struct Limits {
   std::size_t jobs = 1024;
-  std::size_t members = 16384;       // per job, spares included
-  std::size_t failures_kept = 64;    // victims remembered of one generation
-  Duration outcome_kept = 1h;        // how long a finished run answers those who ask late
+  std::size_t members = 16384;     // per job, spares included
+  std::size_t failures_kept = 64;  // victims remembered of one generation
+  Duration outcome_kept = 1h;      // how long a finished run answers those who ask late
 };
 
 struct Options {
-  std::string server_instance;       // random id of this server process
-  std::optional<JobId> only_job;     // embedded servers serve this one job and refuse others
-  std::string holder;                // "host gpu-1, pid 42, user ann": names us in refusals
+  std::string server_instance;         // random id of this server process
+  std::optional<JobId> only_job;       // embedded servers serve this one job and refuse others
+  std::string holder;                  // "host gpu-1, pid 42, user ann": names us in refusals
   std::int64_t unix_us_at_origin = 0;  // wall clock at Instant{0}: only for run ids
   Limits limits;
 };

@@ -20,8 +20,8 @@ TEST_CASE("durations read as the contract writes them") {
 }
 
 TEST_CASE("what is not a duration is refused") {
-  for (const char* text : {"", "s", "ms", "-1s", "+1s", "1 s", "1d", "1e3s", "inf", "nan", "1s1",
-                           "100000h", "0x10"}) {
+  for (const char* text :
+       {"", "s", "ms", "-1s", "+1s", "1 s", "1d", "1e3s", "inf", "nan", "1s1", "100000h", "0x10"}) {
     INFO(text);
     CHECK_FALSE(parse_duration(text).has_value());
   }
