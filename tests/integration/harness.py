@@ -168,7 +168,7 @@ class MusterCase(unittest.TestCase):
                    for name in names]
         if getattr(self, "keeps_scratch", False):
             scratch = []
-        failed = self._outcome.errors and any(error for _, error in self._outcome.errors)
+        failed = not getattr(self._outcome, "success", True)
         if failed or left or scratch:
             for process in self.processes:
                 sys.stderr.write(f"--- {' '.join(process.arguments)}\n--- stdout\n"
