@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/commands/chaos_plan.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/commands/options.h"
+#include "launcher/commands/text.h"
+#include "proto/base/job.h"
+
+namespace muster::launcher {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kMostFaults = 1000;
+constexpr std::size_t kMostBytes = 1U << 20U;
+
+struct ActionWord {
+  std::string_view word;
+  std::optional<FaultAction> action;  // nullopt: a later version's
+};
+constexpr ActionWord kActions[] = {{"kill", FaultAction::kKill},
+                                   {"stop", FaultAction::kStop},
+                                   {"kill-agent", FaultAction::kKillAgent},
+                                   {"slow", {}},
+                                   {"exit", {}},
+                                   {"oom", {}},
+                                   {"kill-server", {}},
+                                   {"partition", {}},
+                                   {"delay", {}},
+                                   {"disk-full", {}},
+                                   {"preempt", {}}};
+
+absl::Status wrong(const std::string& pointer, std::string_view what) {
+  return absl::InvalidArgumentError(cat(pointer.empty() ? "/" : pointer, ": ", what));
+}
+
+// A key of the JSON pointer standard: '~' and '/' inside are escaped.
+std::string below(const std::string& pointer, std::string_view key) {
+  std::string text = pointer + "/";
+  for (const char c : key) {
+    if (c == '~') {
+      text += "~0";
+    } else if (c == '/') {
+      text += "~1";
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+absl::Status check_keys(const Json& object, const std::string& pointer,
+                        std::initializer_list<const char*> known,
+                        std::initializer_list<const char*> later = {}) {
+  if (!object.is_object()) return wrong(pointer, "must be an object");
+  for (const auto& [key, value] : object.items()) {
+    bool found = false;
+    for (const char* name : known)
+      found = found || key == name;
+    if (found) continue;
+    for (const char* name : later) {
+      if (key == name) return wrong(below(pointer, key), "is not in this version");
+    }
+    const std::string near = nearest(key, std::vector<std::string>(known.begin(), known.end()));
+    return wrong(below(pointer, key),
+                 cat("unknown key", near.empty() ? "" : cat("; did you mean ", near, "?")));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Number>
+absl::Status read_count(const Json& object, const std::string& pointer, const char* key,
+                        std::optional<Number>& value) {
+  const auto found = object.find(key);
+  if (found == object.end()) return absl::OkStatus();
+  const bool fits = found->is_number_unsigned() &&
+                    found->template get<std::uint64_t>() <=
+                        static_cast<std::uint64_t>(std::numeric_limits<Number>::max());
+  if (!fits) return wrong(below(pointer, key), "must be a whole number from 0");
+  value = static_cast<Number>(found->template get<std::uint64_t>());
+  return absl::OkStatus();
+}
+
+absl::Status read_duration(const Json& object, const std::string& pointer, const char* key,
+                           std::optional<Duration>& value) {
+  const auto found = object.find(key);
+  if (found == object.end()) return absl::OkStatus();
+  if (found->is_string()) value = parse_duration(found->get<std::string>());
+  if (found->is_number()) value = parse_duration(found->dump());
+  if (!value) return wrong(below(pointer, key), "must be a duration like \"500ms\", \"2s\" or 2.5");
+  return absl::OkStatus();
+}
+
+absl::Status read_action(const Json& json, const std::string& pointer, Fault& fault) {
+  const auto found = json.find("do");
+  if (found == json.end()) return wrong(pointer, "needs \"do\": what is to be done");
+  if (!found->is_string()) return wrong(below(pointer, "do"), "must be a text");
+  const std::string word = found->get<std::string>();
+  std::vector<std::string> candidates;
+  for (const ActionWord& known : kActions) {
+    if (known.action) candidates.emplace_back(known.word);
+    if (known.word != word) continue;
+    if (!known.action) {
+      return wrong(below(pointer, "do"), cat("'", word, "' is not in this version"));
+    }
+    fault.action = *known.action;
+    return absl::OkStatus();
+  }
+  const std::string near = nearest(word, candidates);
+  return wrong(below(pointer, "do"), cat("unknown action '", word, "'",
+                                         near.empty() ? "; known: kill, stop, kill-agent"
+                                                      : cat("; did you mean ", near, "?")));
+}
+
+absl::Status read_trigger(const Json& json, const std::string& parent, FaultTrigger& when) {
+  const auto found = json.find("when");
+  if (found == json.end()) return wrong(parent, "needs \"when\": {\"step\"} or {\"after\"}");
+  const std::string pointer = below(parent, "when");
+  absl::Status status =
+      check_keys(*found, pointer, {"generation", "step", "after"}, {"line", "every", "times"});
+  if (!status.ok()) return status;
+  std::optional<Generation> generation;
+  status = read_count(*found, pointer, "generation", generation);
+  if (!status.ok()) return status;
+  when.generation = generation.value_or(0);
+  status = read_count(*found, pointer, "step", when.step);
+  if (!status.ok()) return status;
+  status = read_duration(*found, pointer, "after", when.after);
+  if (!status.ok()) return status;
+  if (when.step.has_value() == when.after.has_value()) {
+    return wrong(pointer, when.step ? "has both \"step\" and \"after\"; one decides"
+                                    : "needs \"step\" or \"after\"");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status read_target(const Json& json, const std::string& parent, Fault& fault) {
+  const auto found = json.find("on");
+  if (found == json.end()) {
+    return wrong(parent, "needs \"on\": {\"rank\"}, {\"local_rank\"} or {\"node\"}");
+  }
+  const std::string pointer = below(parent, "on");
+  absl::Status status = check_keys(*found, pointer, {"rank", "local_rank", "node"}, {"random"});
+  if (!status.ok()) return status;
+  FaultTarget& on = fault.on;
+  status = read_count(*found, pointer, "rank", on.rank);
+  if (!status.ok()) return status;
+  status = read_count(*found, pointer, "local_rank", on.local_rank);
+  if (!status.ok()) return status;
+  if (const auto node = found->find("node"); node != found->end()) {
+    if (!node->is_string() || node->get<std::string>().empty()) {
+      return wrong(below(pointer, "node"), "must be a node's name");
+    }
+    on.node = node->get<std::string>();
+  }
+  const int chosen = (on.rank ? 1 : 0) + (on.local_rank ? 1 : 0) + (on.node ? 1 : 0);
+  if (chosen != 1) {
+    return wrong(pointer, "needs exactly one of \"rank\", \"local_rank\", \"node\"");
+  }
+  if (fault.action == FaultAction::kKillAgent && on.local_rank) {
+    return wrong(below(pointer, "local_rank"),
+                 "does not name one agent; kill-agent takes \"node\" or \"rank\"");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status read_signal(const Json& json, const std::string& pointer, Fault& fault) {
+  const auto found = json.find("signal");
+  if (found == json.end()) return absl::OkStatus();
+  std::optional<int> number;
+  if (found->is_string()) number = signal_number(found->get<std::string>());
+  if (found->is_number_unsigned()) number = signal_number(found->dump());
+  if (!number) return wrong(below(pointer, "signal"), "must be a signal's name or number");
+  fault.signal = *number;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Fault> read_fault(const Json& json, const std::string& pointer,
+                                 std::uint32_t index) {
+  if (!json.is_object()) return wrong(pointer, "must be an object");
+  Fault fault;
+  fault.index = index;
+  if (absl::Status status = read_action(json, pointer, fault); !status.ok()) return status;
+  absl::Status status;
+  switch (fault.action) {
+    case FaultAction::kKill:
+      status = check_keys(json, pointer, {"do", "when", "on", "signal"});
+      break;
+    case FaultAction::kStop: status = check_keys(json, pointer, {"do", "when", "on", "for"}); break;
+    case FaultAction::kKillAgent: status = check_keys(json, pointer, {"do", "when", "on"}); break;
+  }
+  if (!status.ok()) return status;
+  if (status = read_trigger(json, pointer, fault.when); !status.ok()) return status;
+  if (status = read_target(json, pointer, fault); !status.ok()) return status;
+  if (status = read_signal(json, pointer, fault); !status.ok()) return status;
+  if (status = read_duration(json, pointer, "for", fault.stop_for); !status.ok()) return status;
+  fault.text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return fault;
+}
+
+}  // namespace
+
+absl::StatusOr<FaultPlan> parse_fault_plan(const std::string& json) {
+  // Kept out of Json::parse: its exception text names the library, not the user's place.
+  Json document;
+  try {
+    document = Json::parse(json);
+  } catch (const Json::parse_error& error) {
+    return absl::InvalidArgumentError(cat("not valid JSON: mistake at byte ", error.byte));
+  }
+  FaultPlan plan;
+  const Json* faults = &document;
+  std::string pointer;
+  if (document.is_object()) {
+    absl::Status status = check_keys(document, "", {"seed", "faults"});
+    if (!status.ok()) return status;
+    std::optional<std::uint64_t> seed;
+    if (status = read_count(document, "", "seed", seed); !status.ok()) return status;
+    plan.seed = seed.value_or(0);
+    if (!document.contains("faults")) return wrong("", "needs \"faults\": a list");
+    faults = &document["faults"];
+    pointer = "/faults";
+  }
+  if (!faults->is_array()) return wrong(pointer, "must be a list of faults");
+  if (faults->empty()) return wrong(pointer, "names no fault");
+  if (faults->size() > kMostFaults) {
+    return wrong(pointer, cat("has more than ", kMostFaults, " faults"));
+  }
+  std::uint32_t index = 0;
+  for (const Json& entry : *faults) {
+    absl::StatusOr<Fault> fault = read_fault(entry, cat(pointer, "/", index), index);
+    if (!fault.ok()) return fault.status();
+    plan.faults.push_back(*std::move(fault));
+    ++index;
+  }
+  return plan;
+}
+
+absl::StatusOr<FaultPlan> read_fault_plan(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) return absl::InvalidArgumentError("is empty");
+  if (text[first] == '{' || text[first] == '[') return parse_fault_plan(text);
+  errno = 0;
+  std::ifstream file(text, std::ios::binary);
+  if (!file) return absl::InvalidArgumentError(cat(text, ": ", std::strerror(errno)));
+  std::string content;
+  content.resize(kMostBytes + 1);
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  if (file.bad() || (file.gcount() == 0 && errno != 0)) {
+    return absl::InvalidArgumentError(cat(text, ": ", std::strerror(errno)));
+  }
+  content.resize(static_cast<std::size_t>(file.gcount()));
+  if (content.size() > kMostBytes) {
+    return absl::InvalidArgumentError(cat(text, ": is larger than ", kMostBytes, " bytes"));
+  }
+  absl::StatusOr<FaultPlan> plan = parse_fault_plan(content);
+  if (plan.ok()) return plan;
+  return absl::InvalidArgumentError(cat(text, ": ", plan.status().message()));
+}
+
+absl::Status check_fault_plan(const FaultPlan& plan, const PlanBounds& bounds) {
+  for (const Fault& fault : plan.faults) {
+    const auto never = [&](std::string_view why) {
+      return absl::InvalidArgumentError(cat("fault ", fault.index, " can never fire: ", why));
+    };
+    if (bounds.last_generation && fault.when.generation > *bounds.last_generation) {
+      return never(cat("there is no generation ", fault.when.generation,
+                       " with so few restarts (the last is ", *bounds.last_generation, ")"));
+    }
+    if (bounds.max_nodes > 1) continue;
+    if (fault.on.rank && *fault.on.rank >= bounds.slots) {
+      return never(cat("there is no rank ", *fault.on.rank, " among ", bounds.slots));
+    }
+    if (fault.on.local_rank && *fault.on.local_rank >= bounds.slots) {
+      return never(cat("there is no local rank ", *fault.on.local_rank, " among ", bounds.slots));
+    }
+    if (fault.on.node && *fault.on.node != bounds.node) {
+      return never(cat("the only node is ", bounds.node, ", not ", *fault.on.node));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string describe_fault(const Fault& fault) {
+  std::string what;
+  switch (fault.action) {
+    case FaultAction::kKill: what = cat(signal_name(fault.signal), " to "); break;
+    case FaultAction::kStop: what = "SIGSTOP to "; break;
+    case FaultAction::kKillAgent: what = "SIGKILL to the agent of "; break;
+  }
+  std::string whom;
+  if (fault.on.rank) whom = cat("rank ", *fault.on.rank);
+  if (fault.on.local_rank) whom = cat("local rank ", *fault.on.local_rank, " of each node");
+  if (fault.on.node) {
+    whom = cat(fault.action == FaultAction::kKillAgent ? "" : "every rank of ", "node ",
+               *fault.on.node);
+  }
+  const std::string when = fault.when.step ? cat("at step ", *fault.when.step)
+                                           : cat(format_duration(*fault.when.after), " into");
+  std::string text = cat(fault.index, ": ", what, whom, " ", when, fault.when.step ? " of" : "",
+                         " generation ", fault.when.generation);
+  if (fault.stop_for) text += cat(", SIGCONT after ", format_duration(*fault.stop_for));
+  return text;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/commands/option_table.h"
+
+#include <array>
+#include <cctype>
+
+#include "launcher/commands/option_values.h"
+#include "launcher/commands/options.h"
+
+namespace muster::launcher {
+namespace {
+
+using O = RunOptions;
+using P = JobPolicy;
+using enum OptionGroup;
+using enum OptionKind;
+using enum Standing;
+
+constexpr OptionDef later(std::string_view name, OptionKind kind = kText,
+                          std::string_view torchrun = {}, bool has_pet = true) {
+  return {.name = name, .torchrun = torchrun, .standing = kLater, .kind = kind, .has_pet = has_pet};
+}
+
+constexpr OptionDef ignored(std::string_view name, std::string_view why, OptionKind kind = kText,
+                            bool has_pet = true) {
+  return {.name = name,
+          .torchrun = name,
+          .standing = kIgnored,
+          .kind = kind,
+          .help = why,
+          .has_pet = has_pet};
+}
+
+// Rows in the order of --help.
+// clang-format off
+constexpr auto kTable = std::to_array<OptionDef>({
+    {"nnodes", "nnodes", 0, kHere, kText, kJob, "N|MIN:MAX", "1",
+     "nodes of the job; with MIN:MAX it runs on any number in between", apply::nnodes},
+    {"nproc-per-node", "nproc-per-node", 0, kHere, kText, kJob, "N|auto|gpu|cpu", "1",
+     "workers on this node; gpu: visible devices, cpu: usable processors, auto: gpu if any, "
+     "else cpu", apply::nproc},
+    {"rdzv-id", "rdzv-id", 0, kHere, kText, kJob, "ID", "none",
+     "job id, the same on every node; unique by itself with --standalone", apply::job_id},
+    {"node-name", "", 0, kHere, kText, kJob, "NAME", "",
+     "this node's name [host name, and /RANK where --node-rank is given]", apply::node_name},
+    {"node-rank", "node-rank", 0, kHere, kCount, kJob, "N", "",
+     "this node's place in the rank order; 0 also hosts the server where no node owns the "
+     "endpoint's address", apply::node_rank},
+
+    {"standalone", "standalone", 0, kHere, kSwitch, kEndpoint, "", "0",
+     "one node, no server port, unique job id; overrides endpoint, id, node rank and nnodes",
+     apply::toggle<&O::standalone>},
+    {"rdzv-endpoint", "rdzv-endpoint", 0, kHere, kText, kEndpoint, "HOST[:PORT]", "",
+     "where the rendezvous server is or will be, port 29400 if none is given",
+     apply::text<&O::rdzv_endpoint>},
+    {"master-addr", "master-addr", 0, kHere, kText, kEndpoint, "HOST", "",
+     "the server's host, where --rdzv-endpoint is not given", apply::text<&O::master_addr>},
+    {"master-port", "master-port", 0, kHere, kCount, kEndpoint, "PORT", "",
+     "the server's port with --master-addr [29500]; workers get a MASTER_PORT of their own",
+     apply::master_port},
+    {"rdzv-backend", "rdzv-backend", 0, kHere, kText, kEndpoint, "NAME", "static",
+     "static and c10d both mean Muster's own rendezvous", apply::backend},
+    {"rdzv-conf", "rdzv-conf", 0, kHere, kText, kEndpoint, "K=V,...", "",
+     "join_timeout, last_call_timeout, is_host, keep_alive_interval, keep_alive_max_attempt",
+     apply::rdzv_conf},
+    {"advertise-addr", "local-addr", 0, kHere, kText, kEndpoint, "ADDR", "",
+     "this node's address for the others, MASTER_ADDR if rank 0 is here [the address the server "
+     "saw]", apply::advertise_addr},
+    {"master-port-range", "", 0, kHere, kText, kEndpoint, "A-B", "20000-28999",
+     "where MASTER_PORT is taken from, anew for each generation", apply::master_port_range},
+    {"linger", "", 0, kHere, kSwitch, kEndpoint, "", "0",
+     "a hosting node keeps its server until the job ends", apply::policy_toggle<&P::linger>},
+
+    {"module", "module", 'm', kHere, kSwitch, kProgram, "", "0",
+     "the program is a Python module: python -u -m PROGRAM", apply::toggle<&O::module>},
+    {"no-python", "no-python", 0, kHere, kSwitch, kProgram, "", "0",
+     "execute the program itself, whatever its name", apply::toggle<&O::no_python>},
+    {"python", "", 0, kHere, kText, kProgram, "PATH", "",
+     "interpreter for Python programs [PYTHON_EXEC, the virtual environment's, python3, python]",
+     apply::text<&O::python>},
+    {"pass-local-rank", "", 0, kHere, kSwitch, kProgram, "", "0",
+     "append --local-rank=N to the program's arguments", apply::toggle<&O::pass_local_rank>},
+    {"no-substitute", "", 0, kHere, kSwitch, kProgram, "", "0",
+     "leave the text ${local_rank} in the arguments alone", apply::toggle<&O::no_substitute>},
+
+    {"max-restarts", "max-restarts", 0, kHere, kText, kFailure, "N[/WINDOW]", "0",
+     "restarts of the whole job that failures may cost, in all or within any WINDOW",
+     apply::max_restarts},
+    {"max-node-losses", "", 0, kHere, kCount, kFailure, "N", "3",
+     "lost nodes without progress in between that cost no restart in a MIN:MAX job",
+     apply::max_node_losses},
+    {"restart-backoff", "", 0, kHere, kDuration, kFailure, "MAX", "30s",
+     "longest pause before a restart; the first has none, then 1s, doubling",
+     apply::policy_duration<&P::restart_backoff_max>},
+    {"exit-code", "", 0, kHere, kText, kFailure, "worker|flat", "worker",
+     "exit with the failed worker's code, or with 1 for every failed job", apply::exit_code},
+
+    {"stop-grace", "shutdown-timeout", 0, kHere, kDuration, kStopping, "D", "30s",
+     "from a worker's first signal to SIGKILL", apply::policy_duration<&P::stop_grace>},
+    {"stop-budget", "", 0, kHere, kDuration, kStopping, "D", "30s",
+     "from a signal to this process to its exit; workers get min(grace, budget - 3s)",
+     apply::duration<&O::stop_budget>},
+    {"stop-signal", "", 0, kHere, kText, kStopping, "SIG|same", "same",
+     "first signal to workers; same: as received, else TERM", apply::stop_signal},
+    {"forward-signals", "", 0, kHere, kText, kStopping, "LIST|none", "USR1,USR2,CONT,WINCH",
+     "passed on to the workers without stopping", apply::forward_signals},
+
+    {"join-timeout", "", 0, kHere, kDuration, kTiming, "D", "600s",
+     "how long to wait for MIN nodes", apply::policy_duration<&P::join_timeout, false>},
+    {"last-call", "", 0, kHere, kDuration, kTiming, "D", "30s",
+     "extra wait for MAX nodes once MIN are there, at the first forming",
+     apply::policy_duration<&P::last_call>},
+    {"heartbeat", "", 0, kHere, kDuration, kTiming, "D", "1s",
+     "how often a node tells the server that it lives",
+     apply::policy_duration<&P::heartbeat, false>},
+    {"node-timeout", "", 0, kHere, kDuration, kTiming, "D", "10s",
+     "a node silent for so long is lost", apply::policy_duration<&P::node_timeout, false>},
+    {"reconnect-grace", "", 0, kHere, kDuration, kTiming, "D", "500ms",
+     "a node whose connection broke may come back within this",
+     apply::policy_duration<&P::reconnect_grace>},
+    {"server-grace", "", 0, kHere, kDuration, kTiming, "D", "60s",
+     "how long workers go on without the server; then exit 76",
+     apply::policy_duration<&P::server_grace>},
+    {"recovery-window", "", 0, kHere, kDuration, kTiming, "D", "30s",
+     "a server that has just started declares nobody lost for so long",
+     apply::policy_duration<&P::recovery_window>},
+
+    {"stdin", "", 0, kHere, kText, kOutput, "RANK|none|all", "0",
+     "which local rank reads this terminal's input", apply::stdin_choice},
+    {"console", "", 0, kHere, kText, kOutput, "MODE", "auto",
+     "auto, prefixed, lines, raw, pty, rank0 or none", apply::console},
+    {"log-dir", "log-dir", 0, kHere, kText, kOutput, "DIR", "",
+     "where logs and error files go [the user's state directory]", apply::text<&O::log_dir>},
+    {"redirects", "redirects", 'r', kHere, kText, kOutput, "0-3|MAP", "0",
+     "workers' output to files instead: 1 stdout, 2 stderr, 3 both, or 0:3,1:1 by local rank",
+     apply::redirects},
+    {"tee", "tee", 't', kHere, kText, kOutput, "0-3|MAP", "0",
+     "workers' output to files as well, in the same words", apply::tee},
+    {"events", "", 0, kHere, kText, kOutput, "FILE|-", "",
+     "append this node's events as JSON lines; {node}, {job}, {run} are replaced",
+     apply::text<&O::events>},
+    {"server-events", "", 0, kHere, kText, kOutput, "FILE", "",
+     "append the whole job's events where the server is hosted", apply::text<&O::server_events>},
+    {"log-level", "", 0, kHere, kText, kOutput, "LEVEL", "warning",
+     "debug, info, warning or error, of Muster's own lines", apply::log_level},
+    {"quiet", "", 0, kHere, kSwitch, kOutput, "", "0",
+     "only errors and the final report", apply::toggle<&O::quiet>},
+
+    {"chaos", "", 0, kHere, kText, kChaos, "FILE|JSON", "",
+     "a fault plan to carry out; see `muster chaos --help`", apply::text<&O::chaos>},
+    {"chaos-strict", "", 0, kHere, kSwitch, kChaos, "", "0",
+     "exit 79 if a fault never fired; on by itself where CI is set",
+     apply::toggle<&O::chaos_strict>},
+
+    ignored("start-method", "workers are always started by exec"),
+    ignored("event-log-handler", "use --events FILE"),
+    ignored("logs-specs", "use --log-dir, --redirects and --tee", kText, false),
+    ignored("use-env", "workers always get LOCAL_RANK in the environment; --pass-local-rank "
+            "appends the argument", kSwitch, false),
+
+    later("monitor-interval", kText, "monitor-interval"),
+    later("role", kText, "role"),
+    later("run-path", kSwitch, "run-path"),
+    later("local-ranks-filter", kText, "local-ranks-filter"),
+    later("duplicate-stdout-filters", kText, "duplicate-stdout-filters"),
+    later("duplicate-stderr-filters", kText, "duplicate-stderr-filters"),
+    later("numa-binding", kText, "numa-binding", false),
+    later("signals-to-handle", kText, "signals-to-handle"),
+    later("virtual-local-rank", kSwitch, "virtual-local-rank"),
+    later("max-no-progress"), later("stop-scope"), later("pod-grace"), later("fence"),
+    later("grow"), later("grow-interval"), later("hang-timeout"), later("silence-timeout"),
+    later("spares"), later("quarantine"), later("master-port-hold"), later("devices"),
+    later("termination-log"), later("metrics-addr"), later("http"), later("scheduler"),
+    later("exit-grace"), later("tls-cert"), later("tls-key"), later("tls-ca"),
+    later("token-file"), later("log-keep"), later("inherit", kSwitch), later("keep-fds"),
+});
+// clang-format on
+
+std::string variable(std::string_view prefix, std::string_view name) {
+  std::string text(prefix);
+  for (const char c : name) {
+    text += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::span<const OptionDef> option_table() {
+  return kTable;
+}
+
+std::string muster_variable(const OptionDef& option) {
+  return variable("MUSTER_", option.name);
+}
+
+std::string pet_variable(const OptionDef& option) {
+  if (option.torchrun.empty() || !option.has_pet) return {};
+  return variable("PET_", option.torchrun);
+}
+
+const char* group_title(OptionGroup group) {
+  switch (group) {
+    case kJob: return "The job";
+    case kEndpoint: return "Where nodes meet";
+    case kProgram: return "The program";
+    case kFailure: return "Failure";
+    case kStopping: return "Stopping";
+    case kTiming: return "Timing";
+    case kOutput: return "Input, output, logs";
+    case kChaos: return "Faults on purpose";
+    case kOther: return "Other";
+  }
+  return "";
+}
+
+}  // namespace muster::launcher

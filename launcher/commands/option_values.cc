@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/commands/option_values.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <optional>
+#include <utility>
+
+#include "launcher/commands/text.h"
+
+namespace muster::launcher::apply {
+namespace {
+
+constexpr std::size_t kLongestName = 200;  // job and node names become parts of paths
+
+template <typename Number>
+std::optional<Number> read_number(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+absl::Status bad(std::string_view value, std::string_view wanted) {
+  return absl::InvalidArgumentError(cat("'", value, "' is not ", wanted));
+}
+
+// Names stand in paths, environment variables and JSON lines.
+absl::Status check_name(std::string_view name, bool slash_allowed) {
+  if (name.size() > kLongestName) {
+    return absl::InvalidArgumentError(cat("is longer than ", kLongestName, " bytes"));
+  }
+  if (name == "." || name == "..") return bad(name, "a name");
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      return absl::InvalidArgumentError("contains a control character");
+    }
+    if (c == '/' && !slash_allowed) return absl::InvalidArgumentError("contains a '/'");
+  }
+  return absl::OkStatus();
+}
+
+template <typename Value, std::size_t kCount>
+absl::Status choose(std::string_view text,
+                    const std::array<std::pair<std::string_view, Value>, kCount>& choices,
+                    Value& value) {
+  std::string known;
+  for (const auto& [word, meaning] : choices) {
+    if (text == word) {
+      value = meaning;
+      return absl::OkStatus();
+    }
+    known += cat(known.empty() ? "" : ", ", word);
+  }
+  return bad(text, cat("one of ", known));
+}
+
+// "0", "3" or "0:3,1:1,12:2".
+absl::Status read_streams(const std::string& text, StreamChoice& choice) {
+  constexpr std::string_view kWanted = "0, 1, 2, 3 or a map like 0:3,1:1";
+  StreamChoice result;
+  for (const std::string_view part : split(text, ',')) {
+    const std::size_t colon = part.find(':');
+    const auto bits =
+        read_number<unsigned>(colon == std::string_view::npos ? part : part.substr(colon + 1));
+    if (!bits || *bits > 3) return bad(text, kWanted);
+    if (colon == std::string_view::npos) {
+      if (part.size() != text.size()) return bad(text, kWanted);
+      result.everyone = *bits;
+      continue;
+    }
+    const auto rank = read_number<std::uint32_t>(part.substr(0, colon));
+    if (!rank) return bad(text, kWanted);
+    if (!result.by_rank.emplace(*rank, *bits).second) {
+      return absl::InvalidArgumentError(cat("'", text, "' names ", *rank, " twice"));
+    }
+  }
+  choice = std::move(result);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status read_switch(Text text, bool& value) {
+  for (const std::string_view word : {"1", "true", "yes", "on"}) {
+    if (text == word) {
+      value = true;
+      return absl::OkStatus();
+    }
+  }
+  for (const std::string_view word : {"0", "false", "no", "off"}) {
+    if (text == word) {
+      value = false;
+      return absl::OkStatus();
+    }
+  }
+  return bad(text, "0 or 1");
+}
+
+absl::Status read_duration(Text text, bool zero_allowed, Duration& value) {
+  const std::optional<Duration> duration = parse_duration(text);
+  if (!duration) return bad(text, "a duration like 500ms, 30s, 5m, 1h or 2.5");
+  if (!zero_allowed && *duration == Duration{0}) {
+    return absl::InvalidArgumentError("must be more than zero");
+  }
+  value = *duration;
+  return absl::OkStatus();
+}
+
+absl::Status nnodes(Text text, RunOptions& options) {
+  constexpr std::string_view kWanted = "N or MIN:MAX with 0 < MIN <= MAX";
+  const std::size_t colon = text.find(':');
+  const std::string_view whole = text;
+  const auto low = read_number<std::uint32_t>(whole.substr(0, colon));
+  const auto high =
+      colon == std::string::npos ? low : read_number<std::uint32_t>(whole.substr(colon + 1));
+  if (!low || !high || *low == 0 || *low > *high) return bad(text, kWanted);
+  options.min_nodes = *low;
+  options.max_nodes = *high;
+  return absl::OkStatus();
+}
+
+absl::Status nproc(Text text, RunOptions& options) {
+  if (text == "xpu") {
+    return absl::InvalidArgumentError("'xpu' is not known here; give the number of workers");
+  }
+  if (text != "auto" && text != "gpu" && text != "cpu") {
+    const auto count = read_number<std::uint32_t>(text);
+    if (!count || *count == 0) return bad(text, "auto, gpu, cpu or a number above zero");
+    constexpr std::uint32_t kMost = 4096;
+    if (*count > kMost) {
+      return absl::InvalidArgumentError(cat("'", text, "' is more than ", kMost));
+    }
+  }
+  options.nproc = text;
+  return absl::OkStatus();
+}
+
+absl::Status job_id(Text text, RunOptions& options) {
+  if (text.empty()) return absl::InvalidArgumentError("is empty");
+  options.job_id = text;
+  return check_name(text, false);
+}
+
+absl::Status max_restarts(Text text, RunOptions& options) {
+  const std::size_t slash = text.find('/');
+  const auto count = read_number<std::uint32_t>(std::string_view(text).substr(0, slash));
+  if (!count) return bad(text, "N or N/WINDOW, like 3 or 3/1h");
+  options.policy.max_restarts = *count;
+  options.policy.max_restarts_window.reset();
+  if (slash == std::string::npos) return absl::OkStatus();
+  Duration window{0};
+  const absl::Status read = read_duration(text.substr(slash + 1), false, window);
+  if (read.ok()) options.policy.max_restarts_window = window;
+  return read;
+}
+
+absl::Status max_node_losses(Text text, RunOptions& options) {
+  const auto count = read_number<std::uint32_t>(text);
+  if (!count) return bad(text, "a number");
+  options.policy.max_node_losses = *count;
+  return absl::OkStatus();
+}
+
+absl::Status backend(Text text, RunOptions& /*options*/) {
+  if (text == "static" || text == "c10d") return absl::OkStatus();
+  if (text.starts_with("etcd")) {
+    return absl::InvalidArgumentError(
+        cat("'", text,
+            "' is not supported: leave it out, or use c10d; the server is Muster's own, "
+            "and `muster rendezvous` runs it on a machine of its own"));
+  }
+  return bad(text, "static or c10d (both mean Muster's own rendezvous)");
+}
+
+absl::Status rdzv_conf(Text text, RunOptions& options) {
+  options.rdzv_conf.clear();
+  if (text.empty()) return absl::OkStatus();
+  for (const std::string_view part : split(text, ',')) {
+    const std::size_t equals = part.find('=');
+    if (equals == std::string_view::npos || equals == 0 || equals + 1 == part.size()) {
+      return bad(part, "KEY=VALUE");
+    }
+    options.rdzv_conf[std::string(part.substr(0, equals))] = std::string(part.substr(equals + 1));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status master_port(Text text, RunOptions& options) {
+  const auto port = read_number<std::uint16_t>(text);
+  if (!port) return bad(text, "a port from 0 to 65535");
+  options.master_port = *port;
+  return absl::OkStatus();
+}
+
+absl::Status master_port_range(Text text, RunOptions& options) {
+  const std::size_t dash = text.find('-');
+  const std::string_view whole = text;
+  const auto low = read_number<std::uint16_t>(whole.substr(0, dash));
+  const auto high =
+      dash == std::string::npos ? low : read_number<std::uint16_t>(whole.substr(dash + 1));
+  if (!low || !high || *low == 0 || *low > *high) {
+    return bad(text, "a port or A-B with 0 < A <= B <= 65535");
+  }
+  options.master_port_low = *low;
+  options.master_port_high = *high;
+  return absl::OkStatus();
+}
+
+absl::Status node_rank(Text text, RunOptions& options) {
+  const auto rank = read_number<std::uint32_t>(text);
+  if (!rank) return bad(text, "a number from 0");
+  options.node_rank = *rank;
+  return absl::OkStatus();
+}
+
+absl::Status node_name(Text text, RunOptions& options) {
+  options.node_name = text;
+  return check_name(text, true);
+}
+
+absl::Status advertise_addr(Text text, RunOptions& options) {
+  if (text.find_first_of(" \t/") != std::string::npos) return bad(text, "an address");
+  // Without brackets everywhere inside: they belong to host:port texts only.
+  const bool bracketed = text.size() > 2 && text.front() == '[' && text.back() == ']';
+  options.advertise_addr = bracketed ? text.substr(1, text.size() - 2) : text;
+  return absl::OkStatus();
+}
+
+absl::Status stop_signal(Text text, RunOptions& options) {
+  options.stop_signal.reset();
+  if (text == "same") return absl::OkStatus();
+  const std::optional<int> number = signal_number(text);
+  if (!number) return bad(text, "a signal's name, or same");
+  options.stop_signal = *number;
+  return absl::OkStatus();
+}
+
+absl::Status forward_signals(Text text, RunOptions& options) {
+  options.forward_signals.clear();
+  if (text == "none") return absl::OkStatus();
+  for (const std::string_view name : split(text, ',')) {
+    const std::optional<int> number = signal_number(std::string(name));
+    if (!number) return bad(name, "a signal's name");
+    // Those stop the job, cannot be caught, or are the launcher's own news of its children.
+    for (const int taken : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGKILL, SIGSTOP, SIGCHLD}) {
+      if (*number == taken) {
+        return absl::InvalidArgumentError(
+            cat(signal_name(taken), " cannot be forwarded without stopping"));
+      }
+    }
+    const auto& known = options.forward_signals;
+    if (std::find(known.begin(), known.end(), *number) == known.end()) {
+      options.forward_signals.push_back(*number);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status exit_code(Text text, RunOptions& options) {
+  constexpr std::array<std::pair<std::string_view, bool>, 2> kChoices{
+      {{"worker", false}, {"flat", true}}};
+  return choose(text, kChoices, options.flat_exit_code);
+}
+
+absl::Status stdin_choice(Text text, RunOptions& options) {
+  if (text == "none" || text == "all") {
+    options.stdin_choice = text == "all" ? StdinChoice::kAll : StdinChoice::kNone;
+    return absl::OkStatus();
+  }
+  const auto rank = read_number<std::uint32_t>(text);
+  if (!rank) return bad(text, "a local rank, none or all");
+  options.stdin_choice = StdinChoice::kLocalRank;
+  options.stdin_local_rank = *rank;
+  return absl::OkStatus();
+}
+
+absl::Status console(Text text, RunOptions& options) {
+  constexpr std::array<std::pair<std::string_view, ConsoleChoice>, 7> kChoices{
+      {{"auto", ConsoleChoice::kAuto},
+       {"prefixed", ConsoleChoice::kPrefixed},
+       {"lines", ConsoleChoice::kLines},
+       {"raw", ConsoleChoice::kRaw},
+       {"pty", ConsoleChoice::kPty},
+       {"rank0", ConsoleChoice::kRank0},
+       {"none", ConsoleChoice::kNone}}};
+  return choose(text, kChoices, options.console);
+}
+
+absl::Status redirects(Text text, RunOptions& options) {
+  return read_streams(text, options.redirects);
+}
+
+absl::Status tee(Text text, RunOptions& options) {
+  return read_streams(text, options.tee);
+}
+
+absl::Status log_level(Text text, RunOptions& options) {
+  constexpr std::array<std::pair<std::string_view, LogLevel>, 4> kChoices{
+      {{"debug", LogLevel::kDebug},
+       {"info", LogLevel::kInfo},
+       {"warning", LogLevel::kWarning},
+       {"error", LogLevel::kError}}};
+  return choose(text, kChoices, options.log_level);
+}
+
+}  // namespace muster::launcher::apply

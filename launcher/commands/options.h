@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `muster run`'s options: from words and environment to one checked structure. Pure: reads no
+// file (but the fault plan), asks no clock and no kernel.
+//
+// Two steps, so that a refusal always names where the value came from:
+//   parse_command_line  words and variables -> one Setting an option, program words untouched
+//   resolve_options     Settings -> RunOptions, with the rules that span several options
+// Errors are one line for people, without "muster: "; all of them end in exit code 2.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/base/faults.h"
+#include "proto/base/job.h"
+#include "proto/base/time.h"
+
+namespace muster::launcher {
+
+using EnvironmentMap = std::map<std::string, std::string>;
+
+// One option's text and where it came from: "flag", a variable's name, "detected", "default".
+struct Setting {
+  std::string text;
+  std::string source = "default";
+  bool given() const { return source != "default"; }
+  bool operator==(const Setting&) const = default;
+};
+
+struct CommandLine {
+  std::vector<Setting> settings;     // one for each row of option_table()
+  std::vector<std::string> program;  // everything from the program on, byte for byte
+  std::vector<std::string> notes;    // lines to show: what is ignored, and why
+  bool help = false;
+  bool print_config = false;
+};
+
+// A server's address as the user wrote it.
+struct Endpoint {
+  std::string host;  // without brackets
+  std::uint16_t port = 0;
+  std::string text() const;  // "host:port", IPv6 in brackets
+  bool operator==(const Endpoint&) const = default;
+};
+
+// `--redirects` and `--tee`: bit 0 stdout, bit 1 stderr.
+struct StreamChoice {
+  unsigned everyone = 0;                      // local ranks without an entry of their own
+  std::map<std::uint32_t, unsigned> by_rank;  // by local rank
+  unsigned of(std::uint32_t local_rank) const;
+  bool operator==(const StreamChoice&) const = default;
+};
+
+enum class StdinChoice : std::uint8_t { kLocalRank, kNone, kAll };
+enum class ConsoleChoice : std::uint8_t { kAuto, kPrefixed, kLines, kRaw, kPty, kRank0, kNone };
+enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError };
+
+struct RunOptions {
+  // Job.
+  std::uint32_t min_nodes = 1;
+  std::uint32_t max_nodes = 1;
+  std::string nproc = "1";  // auto, gpu, cpu or a number; see nproc.h
+  std::string job_id;
+  JobPolicy policy;
+  // Where the server is.
+  bool standalone = false;  // asked for, or the only meaning the rest leaves
+  std::string rdzv_endpoint;
+  std::string master_addr;
+  std::optional<std::uint16_t> master_port;
+  std::optional<Endpoint> endpoint;  // resolved; nullopt when standalone
+  std::map<std::string, std::string> rdzv_conf;
+  std::optional<bool> is_host;
+  // This node.
+  std::optional<std::uint32_t> node_rank;
+  std::string node_name;  // empty: the host name
+  std::string advertise_addr;
+  std::uint16_t master_port_low = 20000;
+  std::uint16_t master_port_high = 28999;
+  // Program.
+  bool module = false;
+  bool no_python = false;
+  std::string python;
+  bool pass_local_rank = false;
+  bool no_substitute = false;
+  std::vector<std::string> program;
+  // Stopping.
+  Duration stop_budget = 30s;
+  std::optional<int> stop_signal;  // nullopt: "same"
+  std::vector<int> forward_signals;
+  bool flat_exit_code = false;
+  // Output.
+  StdinChoice stdin_choice = StdinChoice::kLocalRank;
+  std::uint32_t stdin_local_rank = 0;
+  ConsoleChoice console = ConsoleChoice::kAuto;
+  std::string log_dir;  // empty: the default of contracts, see state_dir.h
+  StreamChoice redirects;
+  StreamChoice tee;
+  std::string events;  // empty: off; "-": stdout
+  std::string server_events;
+  LogLevel log_level = LogLevel::kWarning;
+  bool quiet = false;
+  // Faults.
+  std::string chaos;  // as given
+  FaultPlan faults;
+  bool chaos_strict = false;
+};
+
+// `args` are the words after "run". Unknown, ambiguous and valueless options are errors.
+absl::StatusOr<CommandLine> parse_command_line(const std::vector<std::string>& args,
+                                               const EnvironmentMap& environment);
+
+// Applies every setting and the rules that span several. Adds lines to `line.notes`, and marks in
+// `line.settings` what was detected or overridden. Reads the fault plan's file where one is named.
+absl::StatusOr<RunOptions> resolve_options(CommandLine& line, const EnvironmentMap& environment);
+
+// The row of `name` in option_table(). REQUIRES: it is one.
+std::size_t option_index(std::string_view name);
+
+// Names of the environment variables that are options of ours; workers do not inherit them.
+std::vector<std::string> option_variables();
+
+// "host", "host:port", "[v6]:port", ":port". `default_port` where none is written.
+absl::StatusOr<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
+
+// The candidate nearest to `word` (edit distance), or empty where none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace muster::launcher

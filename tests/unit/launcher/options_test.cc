@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/commands/options.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "launcher/commands/option_help.h"
+#include "launcher/commands/option_table.h"
+#include "launcher/commands/text.h"
+
+namespace muster::launcher {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Result {
+  bool ok = false;
+  std::string error;
+  CommandLine line;
+  RunOptions options;
+};
+
+Result resolve(Words words, const EnvironmentMap& environment = {}, bool program = true) {
+  if (program) words.emplace_back("/bin/true");
+  Result result;
+  absl::StatusOr<CommandLine> line = parse_command_line(words, environment);
+  if (!line.ok()) {
+    result.error = cat(line.status().message());
+    return result;
+  }
+  result.line = *line;
+  absl::StatusOr<RunOptions> options = resolve_options(result.line, environment);
+  if (!options.ok()) {
+    result.error = cat(options.status().message());
+    return result;
+  }
+  result.options = *options;
+  result.ok = true;
+  return result;
+}
+
+std::string error_of(Words words, const EnvironmentMap& environment = {}) {
+  const Result result = resolve(std::move(words), environment);
+  CHECK_FALSE(result.ok);
+  return result.error;
+}
+
+bool has_note(const Result& result, const std::string& part) {
+  for (const std::string& note : result.line.notes) {
+    if (note.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+std::string source(const Result& result, std::string_view option) {
+  return result.line.settings[option_index(option)].source;
+}
+
+}  // namespace
+
+TEST_CASE("dash, underscore, equals sign and separate value are one") {
+  for (const Words& words :
+       {Words{"--nproc-per-node", "3"}, Words{"--nproc_per_node", "3"}, Words{"--nproc-per-node=3"},
+        Words{"--nproc_per-node=3"}, Words{"--nproc=3"}, Words{"--nproc", "3"}}) {
+    const Result result = resolve(words);
+    INFO(words[0] << ": " << result.error);
+    REQUIRE(result.ok);
+    CHECK(result.options.nproc == "3");
+  }
+}
+
+TEST_CASE("everything from the program on is left alone") {
+  const Result result =
+      resolve({"--nproc-per-node", "2", "train.py", "--nnodes", "9", "--", "-x", ""}, {}, false);
+  REQUIRE(result.ok);
+  CHECK(result.options.max_nodes == 1);
+  CHECK(result.options.program == Words{"train.py", "--nnodes", "9", "--", "-x", ""});
+}
+
+TEST_CASE("two dashes end the options") {
+  const Result result = resolve({"--standalone", "--", "--odd-name", "--", "-h"}, {}, false);
+  REQUIRE(result.ok);
+  CHECK(result.options.program == Words{"--odd-name", "--", "-h"});
+}
+
+TEST_CASE("prefixes count torchrun's flags only") {
+  CHECK(resolve({"--nnode", "1"}).ok);
+  CHECK(resolve({"--master-p", "1234"}).ok);  // --master-port-range is not torchrun's
+  CHECK(error_of({"--no"}).find("--node-rank, --no-python") != std::string::npos);
+  CHECK(error_of({"--log", "x"}).find("ambiguous") != std::string::npos);  // --logs-specs counts
+  CHECK(error_of({"--stop-gr", "1s"}) == "unknown flag --stop-gr; did you mean --stop-grace?");
+  CHECK(resolve({"--shutdown", "5"}).options.policy.stop_grace == 5s);
+}
+
+TEST_CASE("short flags") {
+  CHECK(resolve({"-r", "3"}).options.redirects.everyone == 3);
+  CHECK(resolve({"-r3"}).options.redirects.everyone == 3);
+  CHECK(resolve({"-t=0:3,12:1"}).options.tee.of(12) == 1);
+  CHECK(resolve({"-t=0:3,12:1"}).options.tee.of(1) == 0);
+  CHECK(resolve({"-m"}).options.module);
+  CHECK(error_of({"-mfoo"}).find("unknown flag -mfoo") == 0);
+  CHECK(error_of({"-z"}).find("unknown flag -z") == 0);
+}
+
+TEST_CASE("unknown flags name the nearest") {
+  CHECK(error_of({"--nprocs-per-node", "2"}) ==
+        "unknown flag --nprocs-per-node; did you mean --nproc-per-node?");
+  CHECK(error_of({"--stop_grase=1s"}) == "unknown flag --stop_grase; did you mean --stop-grace?");
+  CHECK(error_of({"--zzzzzzzzzz"}).find("`muster run --help` lists them") != std::string::npos);
+}
+
+TEST_CASE("what is not in this version is refused by name") {
+  CHECK(error_of({"--numa-binding", "node"}) == "--numa-binding is not in this version");
+  CHECK(error_of({"--numa_b=node"}) == "--numa-binding is not in this version");
+  CHECK(error_of({"--hang-timeout", "3s"}) == "--hang-timeout is not in this version");
+  CHECK(error_of({}, {{"PET_ROLE", "x"}}) == "PET_ROLE: --role is not in this version");
+  CHECK(error_of({"--console", "pty"}) == "--console: pty is not in this version");
+}
+
+TEST_CASE("what torchrun ignores gets one line") {
+  const Result result = resolve({"--start-method", "fork", "--use-env", "--logs-specs=x"},
+                                {{"PET_EVENT_LOG_HANDLER", "console"}});
+  REQUIRE(result.ok);
+  CHECK(result.line.notes.size() == 4);
+  CHECK(has_note(result, "--start-method is ignored: "));
+  CHECK(has_note(result, "PET_EVENT_LOG_HANDLER is ignored: use --events FILE"));
+}
+
+TEST_CASE("values and switches are told apart") {
+  CHECK(error_of({"--standalone=1"}) == "--standalone takes no value");
+  const Result result = resolve({"--nnodes"}, {}, false);
+  CHECK(result.error == "--nnodes needs a value");
+  CHECK(resolve({"--nnodes", "--standalone"}).error == "--nnodes needs a value");
+  CHECK(resolve({"--events", "-"}).options.events == "-");
+  CHECK(error_of({"--node-rank", "-1"}) == "--node-rank: '-1' is not a number from 0");
+}
+
+TEST_CASE("flag beats MUSTER_ beats PET_ beats default") {
+  const EnvironmentMap pet{{"PET_MAX_RESTARTS", "1"}};
+  const EnvironmentMap both{{"PET_MAX_RESTARTS", "1"}, {"MUSTER_MAX_RESTARTS", "2"}};
+  CHECK(source(resolve({}), "max-restarts") == "default");
+  CHECK(source(resolve({}, pet), "max-restarts") == "PET_MAX_RESTARTS");
+  const Result two = resolve({}, both);
+  CHECK(two.options.policy.max_restarts == 2);
+  CHECK(source(two, "max-restarts") == "MUSTER_MAX_RESTARTS");
+  const Result three = resolve({"--max-restarts=3"}, both);
+  CHECK(three.options.policy.max_restarts == 3);
+  CHECK(source(three, "max-restarts") == "flag");
+}
+
+TEST_CASE("variables: nonsense is named, empty is unset") {
+  CHECK(error_of({}, {{"PET_NNODES", "two"}}) ==
+        "PET_NNODES: 'two' is not N or MIN:MAX with 0 < MIN <= MAX");
+  CHECK(error_of({}, {{"MUSTER_STOP_GRACE", "soon"}}) ==
+        "MUSTER_STOP_GRACE: 'soon' is not a duration like 500ms, 30s, 5m, 1h or 2.5");
+  CHECK(error_of({}, {{"PET_NO_PYTHON", "maybe"}}) == "PET_NO_PYTHON: 'maybe' is not 0 or 1");
+  CHECK(resolve({}, {{"PET_NNODES", ""}, {"PET_RDZV_ENDPOINT", ""}}).ok);
+  // A flag makes a bad variable harmless, as with torchrun.
+  CHECK(resolve({"--nnodes=1"}, {{"PET_NNODES", "two"}}).ok);
+}
+
+TEST_CASE("Kubeflow's spellings") {
+  CHECK(resolve({}, {{"PET_STANDALONE", ""}}).options.standalone);
+  CHECK(resolve({}, {{"PET_N_PROC_PER_NODE", "4"}}).options.nproc == "4");
+  const EnvironmentMap both{{"PET_N_PROC_PER_NODE", "4"}, {"PET_NPROC_PER_NODE", "2"}};
+  CHECK(resolve({}, both).options.nproc == "2");
+  const Result pod = resolve({}, {{"PET_NNODES", "1:2"},
+                                  {"PET_RDZV_ENDPOINT", "job-worker-0:23456"},
+                                  {"PET_RDZV_BACKEND", "c10d"},
+                                  {"PET_RDZV_ID", "job"},
+                                  {"PET_RDZV_CONF", "timeout=900,is_host=1"}});
+  REQUIRE(pod.ok);
+  CHECK(pod.options.endpoint == Endpoint{"job-worker-0", 23456});
+  CHECK(pod.options.is_host == true);
+  CHECK(pod.options.min_nodes == 1);
+  CHECK(pod.options.max_nodes == 2);
+}
+
+TEST_CASE("a launcher inside a worker ignores inherited PET_ variables") {
+  const Result result =
+      resolve({}, {{"MUSTER_GENERATION", "0"}, {"PET_NNODES", "4"}, {"PET_ROLE", "x"}});
+  REQUIRE(result.ok);
+  CHECK(result.options.max_nodes == 1);
+  CHECK(has_note(result, "inherited PET_ variables are ignored"));
+  CHECK(resolve({}, {{"MUSTER_GENERATION", "0"}}).line.notes.empty());
+}
+
+TEST_CASE("standalone overrides what speaks of others") {
+  const Result result = resolve({"--standalone", "--nnodes", "2", "--rdzv-endpoint", "h:1",
+                                 "--rdzv-id", "j", "--node-rank", "3"});
+  REQUIRE(result.ok);
+  CHECK(result.options.standalone);
+  CHECK(result.options.max_nodes == 1);
+  CHECK_FALSE(result.options.endpoint);
+  CHECK_FALSE(result.options.node_rank);
+  CHECK(result.options.job_id.empty());
+  CHECK(has_note(result, "--standalone overrides --nnodes 2"));
+  CHECK(has_note(result, "--standalone overrides --rdzv-endpoint h:1"));
+  CHECK(has_note(result, "--standalone overrides --rdzv-id j"));
+  CHECK(has_note(result, "--standalone overrides --node-rank 3"));
+}
+
+TEST_CASE("where the server is") {
+  CHECK(resolve({}).options.standalone);
+  CHECK(resolve({"--rdzv-id", "mine"}).options.job_id == "mine");
+  CHECK(resolve({"--rdzv-endpoint", "h:0"}).options.standalone);
+  CHECK(resolve({"--rdzv-endpoint", "h"}).options.endpoint == Endpoint{"h", 29400});
+  CHECK(resolve({"--master-addr", "h"}).options.endpoint == Endpoint{"h", 29500});
+  CHECK(resolve({"--master-addr", "h", "--master-port", "7"}).options.endpoint == Endpoint{"h", 7});
+  CHECK(has_note(resolve({"--master-port", "29501"}), "--master-port is ignored"));
+  CHECK(error_of({"--nnodes", "2"}).find("needs --rdzv-endpoint") != std::string::npos);
+  CHECK(error_of({"--nnodes", "1:2", "--master-port=3"}).find("needs --rdzv-endpoint") !=
+        std::string::npos);
+  CHECK(error_of({"--nnodes=2", "--rdzv-endpoint", "h:0"}).find("port 0") != std::string::npos);
+  CHECK(error_of({"--nnodes=2", "--rdzv-endpoint", ":29400"}).find("names no host") !=
+        std::string::npos);
+  const Result both = resolve({"--rdzv-endpoint=h:1", "--master-addr=i"});
+  CHECK(both.options.endpoint == Endpoint{"h", 1});
+  CHECK(has_note(both, "--master-addr is ignored"));
+  CHECK(resolve({"--nnodes=2", "--rdzv-endpoint=h:1"}).options.job_id == "none");
+}
+
+TEST_CASE("endpoints") {
+  CHECK(*parse_endpoint("[::1]:5", 1) == Endpoint{"::1", 5});
+  CHECK(*parse_endpoint("[fe80::2]", 1) == Endpoint{"fe80::2", 1});
+  CHECK(*parse_endpoint("::1", 1) == Endpoint{"::1", 1});
+  CHECK(Endpoint{"::1", 5}.text() == "[::1]:5");
+  for (const char* bad : {"", ":1", "h:", "h:65536", "h:x", "[::1", "[::1]x", "h h:1", "a@b:1",
+                          "h:-1", "http://h:1"}) {
+    INFO(bad);
+    CHECK_FALSE(parse_endpoint(bad, 1).ok());
+  }
+}
+
+TEST_CASE("backends") {
+  CHECK(resolve({"--rdzv-backend", "c10d"}).ok);
+  CHECK(resolve({"--rdzv-backend", "static"}).ok);
+  CHECK(error_of({"--rdzv-backend", "etcd-v2"}).find("`muster rendezvous`") != std::string::npos);
+  CHECK(error_of({"--rdzv-backend", "mpi"}).find("is not static or c10d") != std::string::npos);
+}
+
+TEST_CASE("rdzv-conf maps to our options") {
+  const Result result = resolve({"--rdzv-conf",
+                                 "join_timeout=20,last_call_timeout=3,read_timeout="
+                                 "7,keep_alive_interval=2"});
+  REQUIRE(result.ok);
+  CHECK(result.options.policy.join_timeout == 20s);
+  CHECK(result.options.policy.last_call == 3s);
+  CHECK(result.options.policy.node_timeout == 6s);
+  CHECK(source(result, "node-timeout") == "--rdzv-conf");
+  const Result own = resolve({"--rdzv-conf=join_timeout=20", "--join-timeout=9s"});
+  CHECK(own.options.policy.join_timeout == 9s);
+  CHECK(has_note(own, "overrides the 20s of --rdzv-conf"));
+  CHECK(error_of({"--rdzv-conf=join_timeot=1"}).find("did you mean join_timeout?") !=
+        std::string::npos);
+  CHECK(error_of({"--rdzv-conf=is_host=perhaps"}).find("is_host: 'perhaps'") != std::string::npos);
+  CHECK(error_of({"--rdzv-conf=join_timeout"}).find("is not KEY=VALUE") != std::string::npos);
+  CHECK(error_of({"--rdzv-conf=keep_alive_max_attempt=0"}).find("keep_alive_max_attempt") !=
+        std::string::npos);
+}
+
+TEST_CASE("contradictory times") {
+  CHECK(error_of({"--node-timeout=1s", "--heartbeat=1s"}) ==
+        "--node-timeout 1s must be more than --heartbeat 1s");
+  CHECK(error_of({"--heartbeat=0"}) == "--heartbeat: must be more than zero");
+  CHECK(error_of({"--reconnect-grace=11s"}).find("must be at most") != std::string::npos);
+  CHECK(has_note(resolve({"--node-timeout=2s"}), "less than three heartbeats"));
+  CHECK(has_note(resolve({"--stop-grace=60s"}), "workers get only 27s"));
+  CHECK(resolve({"--stop-grace=20s"}).line.notes.empty());
+}
+
+TEST_CASE("restart budgets") {
+  CHECK(resolve({"--max-restarts=3/1h"}).options.policy.max_restarts_window == 3600s);
+  CHECK(error_of({"--max-restarts=-1"}).find("N or N/WINDOW") != std::string::npos);
+  CHECK(error_of({"--max-restarts=3/0"}).find("more than zero") != std::string::npos);
+}
+
+TEST_CASE("signals") {
+  CHECK(resolve({}).options.forward_signals.size() == 4);
+  CHECK(resolve({"--forward-signals=none"}).options.forward_signals.empty());
+  CHECK(error_of({"--forward-signals=TERM"}).find("SIGTERM cannot be forwarded") !=
+        std::string::npos);
+  CHECK(resolve({"--stop-signal=SIGINT"}).options.stop_signal == 2);
+  CHECK(error_of({"--stop-signal=NOPE"}) ==
+        "--stop-signal: 'NOPE' is not a signal's name, or "
+        "same");
+}
+
+TEST_CASE("names become parts of paths") {
+  CHECK(error_of({"--rdzv-id", "a/b"}).find("contains a '/'") != std::string::npos);
+  CHECK(error_of({"--rdzv-id", ".."}).find("is not a name") != std::string::npos);
+  CHECK(error_of({"--rdzv-id", std::string(300, 'x')}).find("longer") != std::string::npos);
+  CHECK(error_of({"--node-name", "a\nb"}).find("control") != std::string::npos);
+  CHECK(resolve({"--node-name", "pod/0"}).ok);
+}
+
+TEST_CASE("other values") {
+  CHECK(error_of({"--nproc-per-node=0"}).find("above zero") != std::string::npos);
+  CHECK(error_of({"--nproc-per-node=xpu"}).find("xpu") != std::string::npos);
+  CHECK(error_of({"--nnodes=2:1"}).find("MIN <= MAX") != std::string::npos);
+  CHECK(error_of({"--exit-code=loud"}) == "--exit-code: 'loud' is not one of worker, flat");
+  CHECK(error_of({"-r", "4"}).find("0, 1, 2, 3 or a map") != std::string::npos);
+  CHECK(error_of({"-r", "0:1,0:2"}).find("names 0 twice") != std::string::npos);
+  CHECK(error_of({"--master-port-range=9-3"}).find("A <= B") != std::string::npos);
+  CHECK(resolve({"--master-port-range=7000"}).options.master_port_high == 7000);
+  CHECK(resolve({"--stdin=3"}).options.stdin_local_rank == 3);
+  CHECK(resolve({"--advertise-addr=[::1]"}).options.advertise_addr == "::1");
+  CHECK(error_of({"-m", "--no-python"}).find("exclude each other") != std::string::npos);
+  CHECK(resolve({}, {}, false).error.find("no program given") == 0);
+}
+
+TEST_CASE("variables of the surroundings") {
+  CHECK(resolve({}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5"}}).options.policy.stop_grace == 5s);
+  CHECK(resolve({}, {{"LOGLEVEL", "DEBUG"}}).options.log_level == LogLevel::kDebug);
+  CHECK(resolve({}, {{"LOGLEVEL", "LOUD"}}).options.log_level == LogLevel::kWarning);
+  CHECK(resolve({}, {{"CI", "true"}}).options.chaos_strict);
+  CHECK_FALSE(resolve({}, {{"CI", "true"}, {"MUSTER_CHAOS_STRICT", "0"}}).options.chaos_strict);
+  CHECK(has_note(resolve({}, {{"TORCHELASTIC_HEALTH_CHECK_PORT", "1"}}), "is ignored"));
+}
+
+TEST_CASE("every default is one that its own option accepts") {
+  for (const OptionDef& option : option_table()) {
+    if (option.standing != Standing::kHere) continue;
+    INFO(option.name);
+    REQUIRE(option.apply != nullptr);
+    CHECK_FALSE(option.help.empty());
+    CHECK((option.kind == OptionKind::kSwitch) == option.metavar.empty());
+    RunOptions options;
+    if (!option.fallback.empty()) {
+      CHECK(option.apply(std::string(option.fallback), options).ok());
+    }
+  }
+}
+
+TEST_CASE("help names every option with its variables") {
+  const std::string help = run_help();
+  for (const OptionDef& option : option_table()) {
+    INFO(option.name);
+    const bool here = option.standing == Standing::kHere;
+    CHECK((help.find(cat("--", option.name, option.metavar.empty() ? "\n" : " ")) !=
+           std::string::npos) == (here && option.torchrun.empty() ? true : here));
+    if (here) CHECK(help.find(muster_variable(option)) != std::string::npos);
+  }
+  CHECK(help.find("PET_SHUTDOWN_TIMEOUT") != std::string::npos);
+  for (const std::string_view row : split(help, '\n'))
+    CHECK(row.size() <= 100);
+}
+
+TEST_CASE("print-config says where each value came from") {
+  const EnvironmentMap environment{{"PET_MAX_RESTARTS", "4"}};
+  Result result = resolve({"--print-config", "--nnodes=2", "--rdzv-endpoint=h:1"}, environment);
+  REQUIRE(result.ok);
+  CHECK(result.line.print_config);
+  const auto json =
+      nlohmann::json::parse(print_config(result.line, result.options, 3, {"/bin/true", "\xff"}));
+  CHECK(json["schema"] == 1);
+  CHECK(json["options"]["max-restarts"]["value"] == "4");
+  CHECK(json["options"]["max-restarts"]["source"] == "PET_MAX_RESTARTS");
+  CHECK(json["options"]["stop-grace"]["value"] == "30s");
+  CHECK(json["options"]["stop-grace"]["source"] == "default");
+  CHECK(json["options"]["nnodes"]["source"] == "flag");
+  CHECK(json["options"]["standalone"]["value"] == false);
+  CHECK(json["derived"]["server"] == "h:1");
+  CHECK(json["derived"]["workers_on_this_node"] == 3);
+  CHECK(json["derived"]["ports"].size() == 2);
+}
+
+TEST_CASE("no words can make the parser fall over") {
+  Words pool{"--",          "-",           "--=",   "-=",
+             "--=x",        "-r",          "-r=",   "--nnodes=",
+             "--nnodes",    "=",           "",      "--print-config=",
+             "--h",         "--help=1",    "-m",    "--chaos",
+             "{",           "--rdzv-conf", "=,=",   "--rdzv-conf==",
+             "--node_rank", "--\xff\xfe",  "-\xff", "--_",
+             "--_-"};
+  for (const std::string& a : pool) {
+    for (const std::string& b : pool) {
+      for (const std::string& c : pool) {
+        const Result result = resolve({a, b, c});
+        if (!result.ok && !result.line.help) CHECK_FALSE(result.error.empty());
+      }
+    }
+  }
+}
+
+}  // namespace muster::launcher
