@@ -63,6 +63,7 @@ struct AgentConfig {
   std::uint16_t master_port_high = 28999;
   ExitCodeMode exit_code = ExitCodeMode::kWorker;
   std::uint64_t seed = 0;  // retry jitter
+  std::string endpoint;    // the server as the user wrote it; only for messages
 };
 
 // ------------------------------------------------------------------ events

@@ -115,8 +115,9 @@ def function_rule(path, lines):
 
 
 def head_rule(path, lines):
-    if not lines or lines[0] != "// SPDX-License-Identifier: Apache-2.0":
-        yield path, 1, "first line must be // SPDX-License-Identifier: Apache-2.0"
+    identifier = "SPDX-License-Identifier: Apache-2.0"
+    if not lines or lines[0] not in (f"// {identifier}", f"/* {identifier} */"):
+        yield path, 1, f"first line must be // {identifier} (or, in C, /* … */)"
     if path.endswith(".h") and "#pragma once" not in lines and not path.endswith("progress.h"):
         yield path, 1, "header without #pragma once"
 

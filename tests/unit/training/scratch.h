@@ -8,13 +8,19 @@
 #include <stdlib.h>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 
 namespace muster::test {
 
 class Scratch {
  public:
-  Scratch() {
-    std::string name = (std::filesystem::temp_directory_path() / "muster-test-XXXXXX").string();
+  Scratch() : Scratch(std::filesystem::temp_directory_path()) {}
+  // In memory where there is such a place: hundreds of syncs cost nothing there.
+  static Scratch in_memory() {
+    return ::access("/dev/shm", W_OK) == 0 ? Scratch("/dev/shm") : Scratch();
+  }
+  explicit Scratch(const std::filesystem::path& parent) {
+    std::string name = (parent / "muster-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) std::abort();
     path_ = name;
   }

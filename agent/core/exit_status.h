@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a worker ended, decoded once, and what exit code an outcome becomes. Pure functions; any
+// thread.
+#pragma once
+
+#include "agent/core/agent.h"
+#include "proto/base/job.h"
+
+namespace muster::agent {
+
+// The pair that waitid(2) leaves in siginfo_t, as plain numbers. `si_code` other than
+// CLD_EXITED, CLD_KILLED and CLD_DUMPED cannot come from a wait for WEXITED and is a CHECK.
+ExitStatus decode_wait(int si_code, int si_status);
+
+// An exec that failed with `error` (an errno value); `path` names the program.
+ExitStatus exec_failed(int error, const std::string& path, const std::string& reason);
+
+// The exit code a shell would give for an exec that failed: 127 not found, else 126.
+int exec_exit_code(int error);
+
+// REQUIRES: !status.succeeded().
+FailureKind failure_kind(const ExitStatus& status, bool oom);
+
+// A failed worker as the first-cause record. REQUIRES: !report.status.succeeded().
+Failure to_failure(const WorkerExited& report, const NodeName& node);
+
+// The exit code of this process for the job's outcome: kFlat turns every code that a worker
+// chose into 1 and leaves Muster's own codes as they are.
+int exit_code_of(const Outcome& outcome, ExitCodeMode mode);
+
+}  // namespace muster::agent

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The agent machine's state and its parts, private to agent/core. One event is handled by on(…),
+// which changes what is wanted; settle() then brings actual towards wanted: signals that are due,
+// confirmations that are owed, the end when nothing runs any more. So every event, in every
+// phase, ends in the same few lines, and no path can forget one of them.
+//
+//   machine.cc        the step, deadlines, the view
+//   machine_link.cc   connecting, joining, heartbeats, the lease
+//   machine_round.cc  prepare, commit, stop orders, job events
+//   machine_work.cc   workers: spawned, ended, gone; stopping them
+//   machine_end.cc    signals to the agent, every way to the one Finish
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/core/agent.h"
+#include "agent/core/lines.h"
+#include "agent/core/stop_ladder.h"
+#include "proto/base/rng.h"
+
+namespace muster::agent {
+
+// One worker of the current generation, kept until the next generation starts: its report is
+// sent again after a broken stream.
+struct Worker {
+  std::uint32_t local_rank = 0;
+  std::uint32_t rank = 0;
+  std::string argv0;
+  std::int64_t pid = 0;
+  bool spawned = false;
+  bool gone = false;      // nothing of it is left
+  bool given_up = false;  // even SIGKILL does not end it
+  StopLadder ladder;
+  std::optional<Instant> ended_at;
+  WorkerExited report;  // meaningful once ended
+  bool failed = false;  // ended badly and not by us
+  bool lingers_said = false;
+
+  bool ended() const { return ended_at.has_value(); }
+  bool done() const { return ended() && report.status.succeeded() && !report.torn_down; }
+};
+
+// The stream to the server.
+struct Link {
+  enum class State : std::uint8_t { kClosed, kOpening, kUp };
+  State state = State::kClosed;
+  bool accepted = false;       // JoinAccepted came on this stream
+  Instant since;               // opening: when Connect is due; up: when it went up
+  Instant heard_at;            // up: last message from the server
+  std::uint32_t failures = 0;  // in a row, since a Join was last accepted
+  LinkHistory history;
+
+  bool usable() const { return state == State::kUp && accepted; }
+};
+
+// A generation that this node was asked to prepare.
+struct Prepared {
+  Attempt attempt = 0;
+  Assignment assignment;
+  bool answered = false;
+};
+
+// Every way to end but one is this node's own; `outcome` is set for the job's.
+struct End {
+  int exit_code = 0;
+  ExitClass exit_class = ExitClass::kSucceeded;
+  std::optional<Outcome> outcome;
+  std::string text;
+};
+
+struct Agent::State {
+  explicit State(AgentConfig from);
+
+  std::vector<Action> step(const Event& event, Instant now);
+  std::optional<Instant> next_deadline() const;
+  AgentView view() const;
+
+  // ---- machine.cc
+  void on(const Tick&);
+  void settle();
+  template <typename A>
+  void act(A action) {
+    out_.emplace_back(std::move(action));
+  }
+  void say(Severity severity, std::string text) { act(Say{severity, std::move(text)}); }
+  void send(Generation generation, AgentBody body);
+  void emit(JobEvent event);
+  bool waits() const;  // for the server, or for a generation
+  void say_waiting();
+
+  // ---- machine_link.cc
+  void on(const Started&);
+  void on(const LinkUp&);
+  void on(const LinkDown&);
+  void on(const ServerSaid&);
+  bool is_current(const ServerMessage& message);
+  void said(const Envelope&, const JoinAccepted&);
+  void said(const Envelope&, const JoinRefused&);
+  void said(const Envelope&, const HeartbeatAck&);
+  void said(const Envelope&, const Stale&);
+  void connect();
+  void drop_link(std::string reason);
+  void link_failed(std::string reason);
+  void report_again();
+  void forget_run();
+  void check_link_deadlines();
+  void send_heartbeat();
+  Duration retry_delay();
+  Duration lease() const;
+  std::optional<Instant> lease_end() const;
+  std::optional<Instant> link_patience_end() const;
+  std::optional<Instant> link_deadline() const;
+  bool reconnects() const;
+
+  // ---- machine_round.cc
+  void on(const MasterPortHeld&);
+  void on(const MasterPortFailed&);
+  void said(const Envelope&, const Waiting&);
+  void said(const Envelope&, const Prepare&);
+  void said(const Envelope&, const Commit&);
+  void said(const Envelope&, const StopOrder&);
+  void said(const Envelope&, const JobEventNotice&);
+  void answer_prepare(bool accepted, std::uint16_t port, std::string reason);
+  void release_port();
+  void start_generation(std::uint16_t master_port);
+  void confirm_stops();
+
+  // ---- machine_work.cc
+  void on(const WorkerSpawned&);
+  void on(const WorkerEnded&);
+  void on(const WorkerGone&);
+  void on(const WorkerUnkillable&);
+  void on(const FaultFired&);
+  void on(const ProgressSampled&);
+  Worker* find(std::uint32_t local_rank);
+  bool any_alive() const;     // something of a worker may be left
+  bool any_not_over() const;  // … and it was not given up on
+  bool any_leader_alive() const;
+  void emit_exit(const Worker& worker);
+  void report_exit(Worker& worker);
+  void react_to_failure(const Worker& worker);
+  void announce_started();
+  void stop_workers(int signal, Duration grace);
+  void stop_planned(int signal, Duration grace);
+  void kill_workers();
+  void drive_ladders();
+  int wanted_signal() const { return config_.stop_signal.value_or(kSigTerm); }
+  std::optional<Instant> linger_deadline(const Worker& worker) const;
+  std::vector<RankProgress> progress_now() const;
+
+  // ---- machine_end.cc
+  void on(const SignalReceived&);
+  void on(const GuardianLost&);
+  void said(const Envelope&, const OutcomeNotice&);
+  void said(const Envelope&, const Evicted&);
+  void said(const Envelope&, const ServerLeaving&);
+  void leave(int signal, std::string reason);
+  void send_leave();
+  void end_with(End end);
+  void stop_for_good(int signal, Duration grace);
+  bool is_single_member() const;
+  void finish_if_over();
+  void repeated_signal();
+  std::optional<Instant> outcome_wait_end() const;
+
+  AgentConfig config_;
+  JobPolicy policy_;
+  Rng rng_;
+  Instant now_;
+  std::vector<Action> out_;
+
+  // Identity, as the server last said.
+  RunId run_;
+  Incarnation incarnation_ = 0;
+  ServerEpoch epoch_ = 0;
+  std::uint32_t restarts_used_ = 0;
+
+  Link link_;
+  bool started_ = false;
+  bool ever_accepted_ = false;
+  Instant started_at_;
+  Instant join_sent_at_;
+  Instant answered_at_;  // send time of the last message that the server answered: the lease
+  Instant heartbeat_at_;
+  std::uint64_t heartbeat_sequence_ = 0;
+  std::deque<std::pair<std::uint64_t, Instant>> heartbeats_;  // sent, not answered; bounded
+  std::optional<Instant> waiting_since_;
+  Instant waiting_said_at_;
+  std::optional<Waiting> waiting_;
+  Role role_ = Role::kMember;
+
+  std::optional<Prepared> prepared_;
+  std::uint32_t ports_asked_ = 0;  // HoldMasterPort without an answer yet
+  bool port_wanted_ = false;       // asked for and not released
+
+  // The generation that was committed here last, and what remains of it.
+  Assignment assignment_;
+  Instant committed_at_;
+  std::vector<Worker> workers_;
+  bool all_spawned_ = false;  // WorkersStarted was due
+  Duration spawn_{0};
+  bool stopping_ = false;  // no rank of it shall go on
+  std::uint32_t confirmations_owed_ = 0;
+  bool confirmed_ = false;
+  bool cause_noted_ = false;
+  bool noted_secondary_ = false;  // the cause noted calls itself a victim
+  std::vector<RankProgress> progress_;
+  Instant progress_at_;
+  std::vector<ChaosFired> faults_unsent_;
+  bool omp_said_ = false;
+
+  // The end.
+  std::optional<int> signal_;  // first stop signal to the agent
+  Instant signaled_at_;
+  Instant signal_counted_at_;
+  std::uint32_t signals_counted_ = 0;
+  std::optional<Leave> leave_;
+  bool leave_sent_ = false;
+  std::optional<Outcome> outcome_;
+  bool job_finished_emitted_ = false;
+  std::optional<End> end_;
+  std::optional<Instant> idle_since_;  // nothing runs and an end is wanted
+  bool finished_ = false;
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ends. Each sets end_ and orders what must stop; finish_if_over() alone returns Finish,
+// when nothing runs any more. The first end stands, with three exceptions: the job's own outcome
+// replaces an end that only guessed at it (server leaving) or that it beat (a success decided
+// before our Leave was read), an unkillable worker and a lost guardian replace all but success.
+#include <algorithm>
+
+#include "agent/core/exit_status.h"
+#include "agent/core/machine.h"
+
+namespace muster::agent {
+namespace {
+
+constexpr int kExitInternal = 70;
+constexpr int kExitServerLost = 76;
+constexpr int kExitUnfit = 77;
+
+// contracts §2: what is left of --stop-budget for the agent itself once its workers are gone.
+constexpr Duration kBudgetReserve = 3s;
+// A terminal may deliver one key press twice (to the group and through the guardian).
+constexpr Duration kSameSignalGap = 100ms;
+constexpr Duration kShortGrace = 2s;
+// How long the last member that leaves waits for the outcome that its leaving causes.
+constexpr Duration kOutcomeWait = 500ms;
+
+}  // namespace
+
+void Agent::State::end_with(End end) {
+  if (!end_) end_ = std::move(end);
+}
+
+// ---------------------------------------------------------------- signals to the agent
+
+void Agent::State::on(const SignalReceived& received) {
+  const auto& forwarded = config_.forward_signals;
+  if (std::find(forwarded.begin(), forwarded.end(), received.signal) != forwarded.end()) {
+    for (const Worker& worker : workers_) {
+      if (!worker.spawned || worker.ended()) continue;
+      act(SignalWorker{worker.local_rank, received.signal, config_.stop_scope});
+    }
+    return;
+  }
+  if (signal_) return repeated_signal();
+  signal_ = received.signal;
+  signaled_at_ = now_;
+  signal_counted_at_ = now_;
+  signals_counted_ = 1;
+  leave(received.signal, "stopped by " + signal_name(received.signal));
+  end_with({128 + received.signal, ExitClass::kSignal, std::nullopt,
+            "stopped by " + signal_name(received.signal)});
+  const Duration budget = std::max(config_.stop_budget - kBudgetReserve, Duration{0});
+  stop_for_good(config_.stop_signal.value_or(received.signal),
+                std::min(policy_.stop_grace, budget));
+}
+
+void Agent::State::repeated_signal() {
+  if (now_ - signal_counted_at_ <= kSameSignalGap) return;
+  signal_counted_at_ = now_;
+  ++signals_counted_;
+  if (signals_counted_ > 2) return kill_workers();
+  for (Worker& worker : workers_) {
+    if (worker.ladder.begun()) worker.ladder.hasten(now_, now_ + kShortGrace);
+  }
+}
+
+// The stop file first, then the signal at once: the node goes down, half a grace is not ours.
+void Agent::State::stop_for_good(int signal, Duration grace) {
+  stopping_ = true;
+  for (const Worker& worker : workers_) {
+    if (worker.ended() || worker.given_up || worker.ladder.signaled()) continue;
+    act(WriteStopFile{worker.local_rank});
+  }
+  stop_workers(signal, grace);
+}
+
+void Agent::State::leave(int signal, std::string reason) {
+  if (!leave_) leave_ = Leave{signal, std::move(reason)};
+  send_leave();
+}
+
+void Agent::State::send_leave() {
+  if (!leave_ || leave_sent_ || !link_.usable()) return;
+  leave_sent_ = true;
+  send(assignment_.generation, *leave_);
+}
+
+void Agent::State::on(const GuardianLost& /*lost*/) {
+  kill_workers();
+  const std::string text = "the guardian of this agent is gone";
+  leave(0, text);
+  const bool succeeded = outcome_ && outcome_->kind == OutcomeKind::kSucceeded;
+  if (!succeeded) end_ = End{kExitInternal, ExitClass::kInternal, std::nullopt, text};
+}
+
+// ---------------------------------------------------------------- ends that the server tells
+
+void Agent::State::said(const Envelope& /*envelope*/, const OutcomeNotice& notice) {
+  send(assignment_.generation, OutcomeSeen{});
+  if (outcome_) return;
+  outcome_ = notice.outcome;
+  const bool succeeded = outcome_->kind == OutcomeKind::kSucceeded;
+  if (!job_finished_emitted_) {
+    job_finished_emitted_ = true;
+    JobEvent event;
+    event.body = event::JobFinished{*outcome_};
+    emit(std::move(event));
+  }
+  const bool replaces = !end_ || end_->exit_class == ExitClass::kServerLost ||
+                        (end_->exit_class == ExitClass::kSignal && succeeded);
+  if (replaces) {
+    end_ = End{exit_code_of(*outcome_, config_.exit_code), outcome_->exit_class, outcome_, ""};
+  } else if (end_->exit_class == ExitClass::kSignal) {
+    end_->outcome = outcome_;
+  }
+  // After a success only what workers left behind can still run; it has its own grace.
+  if (!succeeded || any_leader_alive()) {
+    stopping_ = true;
+    stop_workers(wanted_signal(), policy_.stop_grace);
+  }
+}
+
+void Agent::State::said(const Envelope& /*envelope*/, const Evicted& evicted) {
+  kill_workers();
+  end_with({kExitUnfit, ExitClass::kUnfit, std::nullopt,
+            "this node was taken out of the job: " + evicted.reason});
+}
+
+void Agent::State::said(const Envelope& /*envelope*/, const ServerLeaving& leaving) {
+  if (end_) return;
+  end_with({kExitServerLost, ExitClass::kServerLost, std::nullopt,
+            "the server is leaving: " + leaving.reason});
+  stop_for_good(wanted_signal(), policy_.stop_grace);
+}
+
+// ---------------------------------------------------------------- the one Finish
+
+bool Agent::State::is_single_member() const {
+  if (assignment_.generation != kNoGeneration) return assignment_.members.size() == 1;
+  return config_.spec.max_nodes == 1;
+}
+
+std::optional<Instant> Agent::State::outcome_wait_end() const {
+  const bool waits = idle_since_ && signal_ && leave_sent_ && !outcome_ && link_.usable() &&
+                     signals_counted_ == 1 && is_single_member();
+  if (!waits) return std::nullopt;
+  return *idle_since_ + kOutcomeWait;
+}
+
+void Agent::State::finish_if_over() {
+  if (!end_ || any_not_over()) return;
+  if (!idle_since_) idle_since_ = now_;
+  if (const auto end = outcome_wait_end(); end && now_ < *end) return;
+  release_port();
+  if (link_.state != Link::State::kClosed) act(Disconnect{});
+  link_.state = Link::State::kClosed;
+  act(Finish{end_->exit_code, end_->exit_class, end_->outcome, end_->text});
+  finished_ = true;
+}
+
+}  // namespace muster::agent

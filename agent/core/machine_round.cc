@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the server orders: prepare a generation, commit to it, stop it; and what it tells.
+#include "agent/core/environment.h"
+#include "agent/core/lines.h"
+#include "agent/core/machine.h"
+#include "proto/base/check.h"
+
+namespace muster::agent {
+namespace {
+
+bool is_well_formed(const Assignment& assignment) {
+  if (assignment.generation < 0) return false;
+  if (assignment.group_rank >= assignment.members.size()) return false;
+  const MemberRanks& own = assignment.members[assignment.group_rank];
+  return own.count > 0 && own.first_rank < assignment.world_size &&
+         own.count <= assignment.world_size - own.first_rank;
+}
+
+}  // namespace
+
+void Agent::State::said(const Envelope& /*envelope*/, const Waiting& waiting) {
+  waiting_ = waiting;
+}
+
+void Agent::State::said(const Envelope& /*envelope*/, const Prepare& prepare) {
+  const Generation generation = prepare.assignment.generation;
+  const bool is_old =
+      generation <= assignment_.generation ||
+      (prepared_ &&
+       (generation < prepared_->assignment.generation ||
+        (generation == prepared_->assignment.generation && prepare.attempt < prepared_->attempt)));
+  if (is_old) {
+    say(Severity::kInfo, "dropped a stale Prepare of generation " + std::to_string(generation));
+    return;
+  }
+  release_port();
+  prepared_ = Prepared{prepare.attempt, prepare.assignment, false};
+  if (!is_well_formed(prepare.assignment)) {
+    return answer_prepare(false, 0, "the assignment names no workers for this node");
+  }
+  if (end_) return answer_prepare(false, 0, "this node is leaving");
+  if (any_alive()) {
+    // The server takes the older generation for stopped; make that true before the next try.
+    stopping_ = true;
+    stop_workers(wanted_signal(), policy_.stop_grace);
+    return answer_prepare(
+        false, 0,
+        "workers of generation " + std::to_string(assignment_.generation) + " still run here");
+  }
+  if (prepare.assignment.group_rank != 0) return answer_prepare(true, 0, "");
+  port_wanted_ = true;
+  ++ports_asked_;
+  act(HoldMasterPort{prepare.attempt, config_.master_port_low, config_.master_port_high});
+}
+
+// Answers come in the order asked; only the last one is still wanted.
+void Agent::State::on(const MasterPortHeld& held) {
+  if (ports_asked_ == 0 || --ports_asked_ > 0) return;
+  if (!port_wanted_ || !prepared_ || prepared_->attempt != held.attempt) return;
+  answer_prepare(true, held.port, "");
+}
+
+void Agent::State::on(const MasterPortFailed& failed) {
+  if (ports_asked_ == 0 || --ports_asked_ > 0) return;
+  if (!port_wanted_ || !prepared_ || prepared_->attempt != failed.attempt) return;
+  port_wanted_ = false;
+  answer_prepare(false, 0, failed.reason);
+}
+
+void Agent::State::answer_prepare(bool accepted, std::uint16_t port, std::string reason) {
+  if (!accepted) say(Severity::kInfo, "cannot take part in the next generation: " + reason);
+  prepared_->answered = accepted;
+  const Generation generation = prepared_->assignment.generation;
+  send(generation, PrepareAnswer{prepared_->attempt, accepted, port, std::move(reason)});
+  if (!accepted) prepared_.reset();
+}
+
+void Agent::State::release_port() {
+  if (!port_wanted_) return;
+  port_wanted_ = false;
+  act(ReleaseMasterPort{});
+}
+
+void Agent::State::said(const Envelope& envelope, const Commit& commit) {
+  const bool matches = prepared_ && prepared_->answered &&
+                       prepared_->assignment.generation == envelope.generation &&
+                       prepared_->attempt == commit.attempt;
+  if (!matches || end_) {
+    say(Severity::kInfo,
+        "dropped a stale Commit of generation " + std::to_string(envelope.generation));
+    return;
+  }
+  MUSTER_CHECK(!any_alive());
+  assignment_ = std::move(prepared_->assignment);
+  prepared_.reset();
+  start_generation(commit.master_port);
+}
+
+void Agent::State::start_generation(std::uint16_t master_port) {
+  committed_at_ = now_;
+  all_spawned_ = false;
+  stopping_ = false;
+  confirmations_owed_ = 0;
+  confirmed_ = false;
+  cause_noted_ = false;
+  noted_secondary_ = false;
+  progress_.clear();
+  faults_unsent_.clear();
+  waiting_.reset();
+  restarts_used_ = std::max(restarts_used_, assignment_.restarts_used);
+
+  StartWorkers start;
+  start.run = run_;
+  start.generation = assignment_.generation;
+  start.workers = plan_workers(config_, run_, assignment_, master_port);
+  for (const ArmedFault& fault : assignment_.faults) {
+    if (!fault.rank) start.agent_faults.push_back(fault);
+  }
+  workers_.clear();
+  for (const WorkerPlan& plan : start.workers) {
+    Worker worker;
+    worker.local_rank = plan.local_rank;
+    worker.rank = plan.rank;
+    if (!plan.argv.empty()) worker.argv0 = plan.argv.front();
+    workers_.push_back(std::move(worker));
+  }
+  const auto count = static_cast<std::uint32_t>(workers_.size());
+  if (!omp_said_ && limits_omp_threads(config_, count)) {
+    omp_said_ = true;
+    say(Severity::kWarning, "OMP_NUM_THREADS is not set: 1 for each of the " +
+                                std::to_string(count) + " workers here; set it to choose");
+  }
+  act(std::move(start));
+}
+
+void Agent::State::said(const Envelope& envelope, const StopOrder& order) {
+  if (order.mode == StopMode::kDetach) {
+    say(Severity::kInfo, "no worker here can stay through a generation change; stopping them");
+  }
+  if (envelope.generation != assignment_.generation || envelope.generation == kNoGeneration) {
+    // Nothing of it runs here: an older one was stopped before the current one started, and a
+    // newer one was never committed, nor will it be.
+    if (prepared_ && prepared_->assignment.generation <= envelope.generation) {
+      prepared_.reset();
+      release_port();
+    }
+    send(envelope.generation, StopConfirmed{});
+    return;
+  }
+  ++confirmations_owed_;
+  stopping_ = true;
+  if (order.planned) {
+    stop_planned(wanted_signal(), policy_.stop_grace);
+  } else {
+    stop_workers(wanted_signal(), policy_.stop_grace);
+  }
+}
+
+void Agent::State::confirm_stops() {
+  if (confirmations_owed_ == 0 || any_alive()) return;
+  if (!prepared_) release_port();
+  if (!link_.usable()) return;
+  for (; confirmations_owed_ > 0; --confirmations_owed_) {
+    send(assignment_.generation, StopConfirmed{});
+  }
+  confirmed_ = true;
+}
+
+void Agent::State::said(const Envelope& /*envelope*/, const JobEventNotice& notice) {
+  const JobEvent& event = notice.event;
+  if (const auto* failed = std::get_if<event::GenerationFailed>(&event.body)) {
+    act(NoteFirstCause{failed->first_cause});  // settled by the server: outranks our own view
+  }
+  if (const auto* restart = std::get_if<event::RestartScheduled>(&event.body)) {
+    restarts_used_ = std::max(restarts_used_, restart->restarts_used);
+  }
+  if (std::holds_alternative<event::JobFinished>(event.body)) {
+    if (job_finished_emitted_) return;
+    job_finished_emitted_ = true;
+  }
+  emit(event);
+  if (std::holds_alternative<event::GenerationRunning>(event.body) &&
+      event.generation == assignment_.generation && any_alive() && !stopping_) {
+    act(StartFaultClock{assignment_.generation});
+  }
+  if (const auto line = console_line(event)) say(Severity::kWarning, *line);
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input: one clear line that names it, the right code, nothing left running."""
+import json
+import socket
+
+from harness import MusterCase, free_port, main
+
+
+class BadInput(MusterCase):
+    def refused(self, *arguments, word, code=2, environment=None, command="run"):
+        process = self.muster(command, *arguments, environment=environment)
+        self.assertEqual(process.code(), code, process.err)
+        lines = process.err.strip().splitlines()
+        self.assertTrue(lines and lines[-1].startswith("muster: "), process.err)
+        self.assertEqual(len(lines), 1, process.err)
+        self.assertIn(word, process.err)
+
+    def test_unknown_flags_name_the_nearest(self):
+        self.refused("--max-restart-count", "3", "/bin/true", word="--max-restarts")
+        self.refused("--standalon3", "/bin/true", word="--standalone")
+
+    def test_prefixes_of_torchruns_flags_only(self):
+        job = self.muster("run", "--standalone", "--nproc", "2", "/bin/true")
+        self.assertEqual(job.code(), 0, job.err)
+        self.refused("--standalone", "--stop-gr", "2", "/bin/true", word="--stop-gr")
+        self.refused("--nn", "/bin/true", word="--nnodes")  # takes /bin/true for its value
+
+    def test_values(self):
+        self.refused("--standalone", "--nproc-per-node", "many", "/bin/true", word="--nproc-per-node")
+        self.refused("--standalone", "--nproc-per-node", "0", "/bin/true", word="--nproc-per-node")
+        self.refused("--nnodes", "3:2", "--rdzv-endpoint", "127.0.0.1:1", "/bin/true", word="--nnodes")
+        self.refused("--standalone", "--stop-grace", "soon", "/bin/true", word="--stop-grace")
+        self.refused("--standalone", "--max-restarts", "-1", "/bin/true", word="--max-restarts")
+        self.refused("--standalone", "--rdzv-conf", "no_such_key=1", "/bin/true", word="no_such_key")
+        self.refused("--standalone", "--rdzv-backend", "etcd-v2", "/bin/true", word="etcd")
+        self.refused("--standalone", "--console", "loud", "/bin/true", word="loud")
+        self.refused("--standalone", "--max-restarts", word="--max-restarts")
+
+    def test_no_program(self):
+        self.refused("--standalone", word="program")
+
+    def test_more_than_one_node_without_an_endpoint(self):
+        self.refused("--nnodes", "2", "/bin/true", word="--rdzv-endpoint")
+        self.refused("--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:0", "/bin/true", word="port")
+
+    def test_variables(self):
+        self.refused("/bin/true", word="PET_NNODES", environment={"PET_NNODES": "lots"})
+        self.refused("/bin/true", word="PET_STANDALONE", environment={"PET_STANDALONE": "maybe"})
+        self.refused("--standalone", "/bin/true", word="MUSTER_STOP_GRACE",
+                     environment={"MUSTER_STOP_GRACE": "x"})
+
+    def test_unknown_command(self):
+        self.refused(word="status", command="statsu")
+
+    def test_gpus_where_there_are_none(self):
+        self.refused("--standalone", "--nproc-per-node", "gpu", "/bin/true", word="gpu",
+                     environment={"CUDA_VISIBLE_DEVICES": ""})
+
+    def test_precedence_and_print_config(self):
+        shown = self.muster("run", "--standalone", "--max-restarts", "4", "--print-config", "/bin/true",
+                            environment={"PET_NPROC_PER_NODE": "3", "MUSTER_STOP_GRACE": "7s",
+                                         "PET_MAX_RESTARTS": "9"})
+        self.assertEqual(shown.code(), 0, shown.err)
+        json.loads(shown.out)
+        for word in ("PET_NPROC_PER_NODE", "MUSTER_STOP_GRACE", "flag", "default"):
+            self.assertIn(word, shown.out)
+
+    def test_help_teaches(self):
+        for arguments in (("--help",), ("run", "--help"), ("rendezvous", "--help"),
+                          ("status", "--help"), ("stop", "--help"), ("chaos", "--help")):
+            shown = self.muster(*arguments)
+            self.assertEqual(shown.code(), 0, shown.err)
+            self.assertGreater(len(shown.out), 100)
+        self.assertEqual(self.muster("version").code(), 0)
+
+    def test_a_port_held_by_something_else_is_75_at_the_join_timeout(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            job = self.muster("run", "--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{port}",
+                              "--rdzv-id", "x", "--join-timeout", "1500ms", "/bin/true")
+            self.assertEqual(job.code(), 75, job.err)
+            self.assertIn(f"{port}", job.err)
+
+    def test_an_endpoint_nobody_answers_is_75(self):
+        port = free_port()
+        job = self.muster("run", "--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-conf",
+                          "is_host=0", "--rdzv-id", "x", "--join-timeout", "500ms", "/bin/true")
+        self.assertEqual(job.code(), 75, job.err)
+        self.assertIn(f"127.0.0.1:{port}", job.err)
+
+    def test_a_name_that_does_not_resolve_is_75(self):
+        job = self.muster("run", "--nnodes", "2", "--rdzv-endpoint", "no-such-host.invalid:29400",
+                          "--rdzv-id", "x", "--join-timeout", "500ms", "/bin/true")
+        self.assertEqual(job.code(), 75, job.err)
+        self.assertIn("no-such-host.invalid", job.err)
+
+
+if __name__ == "__main__":
+    main()

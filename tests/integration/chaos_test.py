@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fault plans: what fires, what is reported, what is refused; and operating a live job."""
+import json
+import os
+
+from harness import MusterCase, main, until
+
+SLEEP = "[ $MUSTER_GENERATION = 1 ] && exit 0\nexec sleep 600\n"
+
+
+class Faults(MusterCase):
+    def test_kill_after(self):
+        plan = [{"do": "kill", "when": {"after": "50ms"}, "on": {"rank": 1}}]
+        job = self.run_job("--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
+                           "--chaos", json.dumps(plan), self.script(SLEEP))
+        self.assertEqual(job.code(), 0, job.err)
+        cause = self.events(job, "generation_failed")[0]["first_cause"]
+        self.assertEqual((cause["rank"], cause["signal"]), (1, "SIGKILL"))
+        fired = self.events(job, "chaos_fired")
+        self.assertEqual(len(fired), 1)
+        self.assertEqual(self.events(job, "chaos_unfired"), [])
+
+    def test_plan_from_a_file_with_another_signal(self):
+        with open(self.path("plan.json"), "w", encoding="utf-8") as file:
+            json.dump({"seed": 7, "faults": [{"do": "kill", "signal": "SEGV",
+                                              "when": {"after": "0s"}, "on": {"rank": 0}}]}, file)
+        job = self.run_job("--standalone", "--chaos", self.path("plan.json"),
+                           self.script("exec sleep 600\n"))
+        self.assertEqual(job.code(), 139, job.err)
+
+    def test_a_fault_of_generation_1_waits_for_it(self):
+        plan = [{"do": "kill", "when": {"after": "0s"}, "on": {"rank": 0}},
+                {"do": "kill", "when": {"generation": 1, "after": "0s"}, "on": {"rank": 0}}]
+        job = self.run_job("--standalone", "--max-restarts", "2", "--restart-backoff", "0s",
+                           "--chaos", json.dumps(plan),
+                           self.script("[ $MUSTER_GENERATION = 2 ] && exit 0\nexec sleep 600\n"))
+        self.assertEqual(job.code(), 0, job.err)
+        self.assertEqual([event["generation"] for event in self.events(job, "chaos_fired")], [0, 1])
+
+    def test_stop_for_a_while(self):
+        plan = [{"do": "stop", "for": "100ms", "when": {"after": "0s"}, "on": {"rank": 0}}]
+        job = self.run_job("--standalone", "--chaos", json.dumps(plan), self.script(
+            "while [ ! -e go ]; do sleep 0.01; done\n"))
+        self.until_event(job, "chaos_fired")
+        open(self.path("go"), "w", encoding="utf-8").close()
+        self.assertEqual(job.code(), 0, job.err)
+
+    def test_kill_agent(self):
+        self.keeps_scratch = True
+        plan = [{"do": "kill-agent", "when": {"after": "20ms"}, "on": {"rank": 0}}]
+        job = self.run_job("--standalone", "--chaos", json.dumps(plan),
+                           self.script("exec sleep 600\n"))
+        self.assertEqual(job.code(), 70, job.err)
+
+    def test_a_fault_that_never_fires_is_told_and_79_when_strict(self):
+        plan = json.dumps([{"do": "kill", "when": {"generation": 5, "after": "0s"},
+                            "on": {"rank": 0}}])
+        job = self.run_job("--standalone", "--chaos", plan, "/bin/true")
+        self.assertEqual(job.code(), 0, job.err)
+        self.assertIn("never fired", job.err)
+        self.assertEqual(len(self.events(job, "chaos_unfired")), 1)
+        job = self.run_job("--standalone", "--chaos", plan, "--chaos-strict", "/bin/true")
+        self.assertEqual(job.code(), 79, job.err)
+
+    def test_bad_plans_are_refused_by_pointer(self):
+        for plan, word in (('[{"do":"explode"}]', "explode"), ('[{"do":"kill"}]', "when"),
+                           ('[{"do":"kill","when":{"after":"1s"},"on":{"rank":9}}]', "9"),
+                           ('[{"do":"kill","when":{"after":"1s","stepp":3},"on":{"rank":0}}]',
+                            "stepp"),
+                           ('[{"do"', "chaos"), ("no-such-file.json", "no-such-file.json")):
+            with self.subTest(plan=plan):
+                job = self.run_job("--standalone", "--chaos", plan, "/bin/true")
+                self.assertEqual(job.code(), 2, job.err)
+                self.assertIn(word, job.err)
+                self.assertEqual(len(job.err.strip().splitlines()), 1, job.err)
+
+    def test_chaos_check_prints_the_plan(self):
+        plan = '[{"do":"kill","when":{"step":130},"on":{"rank":1}}]'
+        check = self.muster("chaos", "check", plan)
+        self.assertEqual(check.code(), 0, check.err)
+        self.assertIn("130", check.out)
+        self.assertEqual(self.muster("chaos", "check", "[{}]").code(), 2)
+
+
+class Operate(MusterCase):
+    def test_status_and_stop_find_the_live_job(self):
+        job = self.run_job("--standalone", "--nproc-per-node", "2",
+                           self.script("trap 'exit 0' TERM\ntouch up.$RANK\n"
+                                       "while :; do sleep 0.01; done\n"))
+        self.until_event(job, "generation_running")
+        until(lambda: all(os.path.exists(self.path(f"up.{r}")) for r in range(2)), "both traps")
+        status = self.muster("status", "--json")
+        self.assertEqual(status.code(), 0, status.err)
+        described = json.loads(status.out)
+        self.assertEqual(described["schema"], 1)
+        text = self.muster("status")
+        self.assertEqual(text.code(), 0, text.err)
+        self.assertIn("running", text.out)
+        stop = self.muster("stop")
+        self.assertEqual(stop.code(), 0, stop.err)
+        self.assertEqual(job.code(), 143, job.err)
+        self.assertEqual(self.events(job, "job_finished")[0]["outcome"], "stopped")
+        nobody = self.muster("status")
+        self.assertEqual(nobody.code(), 2, nobody.err)
+
+    def test_two_live_jobs_are_listed(self):
+        script = self.script("touch up.$1\nwhile [ ! -e go ]; do sleep 0.01; done\n")
+        jobs = [self.run_job("--standalone", script, name) for name in ("a", "b")]
+        for job in jobs:
+            self.until_event(job, "generation_running")
+        status = self.muster("status")
+        self.assertEqual(status.code(), 2)
+        job_ids = {self.events(job, "job_started")[0]["job"] for job in jobs}
+        for name in job_ids:
+            self.assertIn(name, status.out + status.err)
+        one = self.muster("status", "--job", sorted(job_ids)[0], "--json")
+        self.assertEqual(one.code(), 0, one.err)
+        open(self.path("go"), "w", encoding="utf-8").close()
+        self.assertEqual([job.code() for job in jobs], [0, 0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two nodes on loopback addresses, each its own `muster run`; losses, leaves, and the server's."""
+import os
+import signal
+import time
+
+from harness import MusterCase, alive, free_port, main, until
+
+# Generation 0 runs until told otherwise; later ones end well once everybody is there.
+HOLD = ("echo $RANK $WORLD_SIZE $GROUP_RANK $MUSTER_GENERATION $MUSTER_RESTART_REASON "
+        "$TORCHELASTIC_RESTART_COUNT $MASTER_ADDR $MASTER_PORT >> seen.$MUSTER_NODE.$LOCAL_RANK\n"
+        "trap 'exit 1' TERM\nwhile [ ! -e go.$MUSTER_GENERATION ]; do sleep 0.01; done\n")
+
+
+class TwoNodes(MusterCase):
+    keeps_scratch = True  # agents are killed here
+
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.worker = self.script(HOLD)
+
+    def node(self, rank, *arguments, nnodes="2", program=None, host="127.0.0.2", **options):
+        """The same line on both nodes but for --node-rank and --advertise-addr."""
+        return self.run_job("--nnodes", nnodes, "--nproc-per-node", "2", "--rdzv-id", "job",
+                            "--rdzv-endpoint", f"{host}:{self.port}", "--node-name", f"n{rank}",
+                            "--node-rank", str(rank), "--advertise-addr", f"127.0.0.{2 + rank}",
+                            *arguments, program or self.worker, **options)
+
+    def server(self):
+        server = self.muster("rendezvous", "--listen", f"127.0.0.2:{self.port}",
+                             "--state-dir", self.path("server"))
+        until(lambda: str(self.port) in server.out + server.err, "the server's line")
+        return server
+
+    def let_go(self, generation):
+        open(self.path(f"go.{generation}"), "w", encoding="utf-8").close()
+
+    def pids(self, job, generation):
+        return [event["pid"] for event in self.events(job, "worker_started", generation=generation)]
+
+    def formed(self, job, generation):
+        return self.until_event(job, "generation_formed", generation=generation)[0]
+
+    def seen(self, node, local_rank=0):
+        with open(self.path(f"seen.n{node}.{local_rank}"), encoding="utf-8") as file:
+            return [line.split() for line in file]
+
+    def test_success_and_the_same_world_on_both(self):
+        for order in ((0, 1), (1, 0)):
+            with self.subTest(order=order):
+                nodes = {}
+                for rank in order:
+                    nodes[rank] = self.node(rank)
+                self.until_event(nodes[0], "generation_running", generation=0)
+                self.let_go(0)
+                self.assertEqual([nodes[rank].code() for rank in (0, 1)], [0, 0],
+                                 nodes[0].err + nodes[1].err)
+                for node in (0, 1):
+                    for local_rank in (0, 1):
+                        line = self.seen(node, local_rank)[-1]
+                        self.assertEqual(line[:6], [str(2 * node + local_rank), "4", str(node), "0",
+                                                    "start", "0"])
+                        self.assertEqual(line[6], "127.0.0.2")
+                outcomes = [self.events(nodes[rank], "job_finished")[0]["outcome"] for rank in (0, 1)]
+                self.assertEqual(outcomes, ["succeeded", "succeeded"])
+                os.remove(self.path("go.0"))
+                self.port = free_port()
+
+    def test_kill_9_of_a_worker_restarts_both_for_one_restart(self):
+        nodes = [self.node(rank, "--max-restarts", "1") for rank in (0, 1)]
+        self.until_event(nodes[1], "generation_running", generation=0)
+        old = self.pids(nodes[0], 0) + self.pids(nodes[1], 0)
+        os.kill(self.pids(nodes[1], 0)[0], signal.SIGKILL)
+        self.until_event(nodes[0], "generation_running", generation=1)
+        self.assertEqual([pid for pid in old if alive(pid)], [])
+        self.let_go(1)
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[0].err + nodes[1].err)
+        for node in (0, 1):
+            self.assertEqual(self.seen(node)[-1][3:6], ["1", "worker_failure", "1"])
+        cause = self.events(nodes[0], "generation_failed")[0]["first_cause"]
+        self.assertEqual((cause["node"], cause["rank"]), ("n1", 2))
+
+    def test_a_failure_gives_every_agent_the_same_outcome(self):
+        nodes = [self.node(rank, program=self.script("[ $RANK = 3 ] && exit 9\nsleep 600\n"))
+                 for rank in (0, 1)]
+        self.assertEqual([node.code() for node in nodes], [9, 9], nodes[0].err + nodes[1].err)
+
+    def survivor_goes_on(self, lost, kill):
+        server = self.server()
+        nodes = [self.node(rank, nnodes="1:2") for rank in (0, 1)]
+        for node in nodes:
+            self.until_event(node, "generation_running", generation=0)
+        kill(nodes[lost])
+        left = nodes[1 - lost]
+        formed = self.formed(left, 1)
+        self.assertEqual(formed["world_size"], 2)
+        self.let_go(1)
+        self.assertEqual(left.code(), 0, left.err)
+        self.assertEqual(self.seen(1 - lost)[-1][1:2], ["2"])
+        self.assertEqual(self.seen(1 - lost)[-1][5], "0")  # free
+        server.signal(signal.SIGTERM)
+        self.assertIn(server.code(), (0, 143))
+        return formed
+
+    def test_kill_9_of_either_agent_with_a_separate_server(self):
+        for lost in (0, 1):
+            with self.subTest(lost=lost):
+                formed = self.survivor_goes_on(lost, lambda job: os.kill(job.agent(), signal.SIGKILL))
+                self.assertEqual(formed["reason"], "node_lost")
+                for name in ("go.1", f"seen.n{1 - lost}.0"):
+                    os.remove(self.path(name))
+                self.port = free_port()
+
+    def test_sigterm_to_one_agent_is_a_leave(self):
+        codes = []
+
+        def stop(job):
+            job.signal(signal.SIGTERM)
+            codes.append(job.code())
+        formed = self.survivor_goes_on(1, stop)
+        self.assertEqual(codes, [143])
+        self.assertIn(formed["reason"], ("node_left", "preempted"))
+
+    def test_embedded_server_node_1_killed_node_0_goes_on(self):
+        nodes = [self.node(rank, nnodes="1:2") for rank in (0, 1)]
+        for node in nodes:
+            self.until_event(node, "generation_running", generation=0)
+        os.kill(nodes[1].agent(), signal.SIGKILL)
+        self.formed(nodes[0], 1)
+        self.let_go(1)
+        self.assertEqual(nodes[0].code(), 0, nodes[0].err)
+
+    def both_running(self, *arguments):
+        nodes = [self.node(rank, "--server-grace", "2s", "--max-restarts", "3", *arguments,
+                           nnodes="1:2") for rank in (0, 1)]
+        for node in nodes:
+            self.until_event(node, "generation_running", generation=0)
+        return nodes
+
+    def test_embedded_server_lost_is_76_after_the_grace(self):
+        nodes = self.both_running()
+        workers = self.pids(nodes[1], 0)
+        start = time.monotonic()
+        os.kill(nodes[0].agent(), signal.SIGKILL)
+        self.assertEqual(nodes[1].code(), 76, nodes[1].err)
+        self.assertGreater(time.monotonic() - start, 1.5)
+        self.assertEqual([pid for pid in workers if alive(pid)], [])
+
+    def test_embedded_server_started_again_adopts_the_job(self):
+        nodes = self.both_running("--server-grace", "30s")
+        # One charged restart first: the number must survive the server.
+        os.kill(self.pids(nodes[1], 0)[0], signal.SIGKILL)
+        self.until_event(nodes[1], "generation_running", generation=1)
+        run = self.events(nodes[1], "generation_running", generation=1)[0]["run"]
+        os.kill(nodes[0].agent(), signal.SIGKILL)
+        self.assertEqual(nodes[0].code(), 70)
+        again = self.node(0, "--server-grace", "30s", "--max-restarts", "3", nnodes="1:2")
+        formed = self.formed(nodes[1], 2)
+        self.assertEqual(formed["reason"], "state_lost")
+        self.assertEqual(formed["run"], run)
+        self.until_event(again, "generation_running", generation=2)
+        self.let_go(2)
+        self.assertEqual([again.code(), nodes[1].code()], [0, 0], again.err + nodes[1].err)
+        self.assertEqual(self.seen(1)[-1][3:6], ["2", "state_lost", "1"])
+        self.assertEqual(self.events(again, "job_finished")[0]["restarts_used"], 1)
+
+    def test_sigterm_to_the_hosting_agent_stops_the_others_with_76(self):
+        nodes = self.both_running()
+        nodes[0].signal(signal.SIGTERM)
+        self.assertEqual(nodes[0].code(), 143, nodes[0].err)
+        self.assertEqual(nodes[1].code(), 76, nodes[1].err)
+
+    def test_ctrl_c_in_the_middle_of_stopping(self):
+        nodes = [self.node(rank, program=self.script("trap '' TERM INT\ntouch up.$RANK\n"
+                                                     "while :; do sleep 0.05; done\n"))
+                 for rank in (0, 1)]
+        self.until_event(nodes[0], "generation_running", generation=0)
+        until(lambda: all(os.path.exists(self.path(f"up.{rank}")) for rank in range(4)), "all traps")
+        nodes[1].signal(signal.SIGTERM)
+        time.sleep(0.15)  # a second signal counts when it comes later than 100 ms
+        nodes[1].signal(signal.SIGINT)
+        self.assertIn(nodes[1].code(15), (143, 130), nodes[1].err)
+        nodes[0].signal(signal.SIGINT)
+        time.sleep(0.15)
+        nodes[0].signal(signal.SIGINT)
+        self.assertIn(nodes[0].code(15), (130, 143, 75), nodes[0].err)
+
+    def test_refusals_are_named_and_2(self):
+        server = self.server()
+        first = self.node(0)
+        self.until_event(first, "node_joined")
+        other = self.node(1, program=self.script("exit 0\n", "other.sh"))
+        self.assertEqual(other.code(), 2, other.err)
+        self.assertIn("program", other.err)
+        three = self.node(1, nnodes="3")
+        self.assertEqual(three.code(), 2, three.err)
+        self.assertIn("nnodes", three.err)
+        twin = self.run_job("--nnodes", "2", "--nproc-per-node", "2", "--rdzv-id", "job",
+                            "--rdzv-endpoint", f"127.0.0.2:{self.port}", "--node-name", "n0",
+                            "--advertise-addr", "127.0.0.3", self.worker)
+        self.assertEqual(twin.code(), 2, twin.err)
+        self.assertIn("n0", twin.err)
+        first.signal(signal.SIGTERM)
+        self.assertEqual(first.code(), 143, first.err)
+        server.signal(signal.SIGTERM)
+        server.code()
+
+    def test_join_timeout_says_who_is_missing(self):
+        job = self.node(0, "--join-timeout", "1s")
+        self.assertEqual(job.code(), 75, job.err)
+        self.assertIn("n0", job.err)
+        self.assertIn("missing", job.err)
+
+    def test_remote_stop_without_a_token_is_refused_and_status_is_not(self):
+        server = self.server()
+        job = self.run_job("--nnodes", "1", "--rdzv-id", "job", "--rdzv-endpoint",
+                           f"127.0.0.2:{self.port}", self.worker)
+        self.until_event(job, "generation_running")
+        status = self.muster("status", "--rendezvous", f"127.0.0.2:{self.port}", "--json")
+        self.assertEqual(status.code(), 0, status.err)
+        self.assertIn('"job"', status.out)
+        self.let_go(0)
+        self.assertEqual(job.code(), 0, job.err)
+        server.signal(signal.SIGTERM)
+        server.code()
+
+    def test_a_second_run_under_the_same_id(self):
+        server = self.server()
+        self.let_go(0)
+        runs = set()
+        for _ in range(2):
+            job = self.run_job("--nnodes", "1", "--rdzv-id", "job", "--rdzv-endpoint",
+                               f"127.0.0.2:{self.port}", self.worker)
+            self.assertEqual(job.code(), 0, job.err)
+            runs.add(self.events(job, "job_finished")[0]["run"])
+        self.assertEqual(len(runs), 2)
+        server.signal(signal.SIGTERM)
+        server.code()
+
+
+if __name__ == "__main__":
+    main()
