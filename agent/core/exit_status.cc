@@ -67,6 +67,7 @@ Failure to_failure(const WorkerExited& report, const NodeName& node) {
                             : report.stderr_tail.substr(report.stderr_tail.size() - kTailBytes);
   failure.error_file = report.error_file;
   failure.secondary = report.secondary;
+  failure.torn_down = report.torn_down;
   return failure;
 }
 

@@ -99,6 +99,7 @@ struct Failure {
   std::string error_file;        // the worker's error.json text, if it wrote one
   bool secondary = false;        // error.json said "secondary": a victim of another
   bool ambiguous = false;        // another cause was too close to tell
+  bool torn_down = false;        // a victim that ended after our own stop signal
   bool operator==(const Failure&) const = default;
 };
 

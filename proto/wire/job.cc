@@ -222,6 +222,7 @@ void write(const Failure& from, v1::Failure& to) {
   to.set_error_file(cut(from.error_file, kMaxErrorFileBytes));
   to.set_secondary(from.secondary);
   to.set_ambiguous(from.ambiguous);
+  to.set_torn_down(from.torn_down);
 }
 
 Failure read(const v1::Failure& from, Border& border) {
@@ -240,6 +241,7 @@ Failure read(const v1::Failure& from, Border& border) {
   to.error_file = border.text("error_file", from.error_file(), kMaxErrorFileBytes);
   to.secondary = from.secondary();
   to.ambiguous = from.ambiguous();
+  to.torn_down = from.torn_down();
   return to;
 }
 

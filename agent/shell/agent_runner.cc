@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/shell/agent_runner.h"
+
+#include <deque>
+#include <random>
+#include <unistd.h>
+#include <utility>
+#include <variant>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/shell/error_file.h"
+#include "agent/shell/event_writer.h"
+#include "agent/shell/failure_block.h"
+#include "agent/shell/guardian.h"
+#include "agent/shell/io_loop.h"
+#include "agent/shell/master_port.h"
+#include "agent/shell/run_directory.h"
+#include "agent/shell/worker_set.h"
+#include "proto/base/check.h"
+
+namespace muster::agent {
+
+namespace {
+
+using boost::asio::steady_timer;
+using boost::system::error_code;
+
+// How long the last output may take when all workers are gone: what a console that is slow but
+// alive needs; one that blocks does not hold the exit up for longer.
+constexpr Duration kLastOutput = 500ms;
+constexpr Duration kLastWrite = 2s;
+
+std::uint64_t random_seed() {
+  std::random_device device;
+  return (static_cast<std::uint64_t>(device()) << 32U) | device();
+}
+
+bool is_failure(OutcomeKind kind) {
+  return kind == OutcomeKind::kFailed || kind == OutcomeKind::kNoProgress ||
+         kind == OutcomeKind::kJoinTimeout;
+}
+
+}  // namespace
+
+struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
+  State(boost::asio::io_context& context, RunnerOptions given, AgentConfig config,
+        std::unique_ptr<ServerLink> server)
+      : io(context),
+        options(std::move(given)),
+        job(config.spec.job),
+        node(config.node.name),
+        link(std::move(server)),
+        console(context, options.console),
+        log(options.log_level, node, [this](std::string_view line) { console.say(line); }),
+        directory(options.log_dir, job,
+                  [this](const std::string& path) { log.attach(path + "/agent.log"); }),
+        master_port(random_seed()),
+        deadline_timer(context),
+        connect_timer(context),
+        machine(std::move(config)) {
+    if (!options.events.empty()) events.emplace(options.events, node, job);
+    workers.emplace(WorkerSetParts{io, options, node, console, log, directory,
+                                   [this](Event event) { post(std::move(event)); }});
+  }
+
+  void watch_world();
+  void post(Event event);
+  void carry_out(std::vector<Action> actions);
+  void arm_deadline();
+  void deadline_passed();
+  void open_link();
+  void link_said(ServerMessage message);
+  void finish_output(const Finish& order);
+  void last_output_taken();
+
+  // One action each.
+  void operator()(const Connect& order);
+  void operator()(const Disconnect&);
+  void operator()(Send& order);
+  void operator()(const HoldMasterPort& order);
+  void operator()(const ReleaseMasterPort&) { master_port.release(); }
+  void operator()(const StartWorkers& order);
+  void operator()(const SignalWorker& order) { workers->signal(order); }
+  void operator()(const WriteStopFile& order) { workers->write_stop_file(order.local_rank); }
+  void operator()(const StartFaultClock& order) { workers->start_fault_clock(order.generation); }
+  void operator()(const Emit& order);
+  void operator()(const Say& order) { log.say(order.severity, order.text); }
+  void operator()(const NoteFirstCause& order);
+  void operator()(const Finish& order);
+
+  boost::asio::io_context& io;
+  const RunnerOptions options;
+  const JobId job;
+  const NodeName node;
+  std::unique_ptr<ServerLink> link;
+  Console console;
+  LogLines log;
+  RunDirectory directory;
+  MasterPort master_port;
+  std::optional<EventWriter> events;
+  steady_timer deadline_timer;
+  steady_timer connect_timer;
+  std::optional<Instant> armed;  // what deadline_timer waits for
+  Agent machine;
+  std::optional<WorkerSet> workers;
+  std::unique_ptr<SignalWatch> signal_watch;
+  std::unique_ptr<GuardianWatch> guardian_watch;
+
+  std::deque<Event> inbox;
+  bool stepping = false;
+  bool link_is_up = false;
+  bool finished = false;
+  RunResult result;
+  std::function<void(const RunResult&)> done;
+};
+
+// ------------------------------------------------------------------ the world becomes events
+
+void AgentRunner::State::watch_world() {
+  if (!options.signals.empty()) {
+    signal_watch = std::make_unique<SignalWatch>(io, options.signals, [this](const SignalInfo& in) {
+      if (in.signal == SIGWINCH) console.resize_terminals();
+      post(SignalReceived{in.signal});
+    });
+  }
+  if (options.guardian) {
+    guardian_watch =
+        std::make_unique<GuardianWatch>(io, *options.guardian, [this] { post(GuardianLost{}); });
+  }
+}
+
+// Carrying out an action may make an event at once (a port is held): it waits its turn, so that
+// all actions of one step are done before the next step.
+void AgentRunner::State::post(Event event) {
+  if (finished) return;
+  inbox.push_back(std::move(event));
+  if (stepping) return;
+  stepping = true;
+  while (!inbox.empty() && !finished) {
+    const Event next = std::move(inbox.front());
+    inbox.pop_front();
+    carry_out(machine.step(next, IoLoop::now()));
+  }
+  stepping = false;
+  arm_deadline();
+}
+
+void AgentRunner::State::carry_out(std::vector<Action> actions) {
+  for (Action& action : actions)
+    std::visit(*this, action);
+}
+
+void AgentRunner::State::arm_deadline() {
+  const std::optional<Instant> next = finished ? std::nullopt : machine.next_deadline();
+  if (next == armed) return;
+  armed = next;
+  if (!next) {
+    deadline_timer.cancel();
+    return;
+  }
+  deadline_timer.expires_at(steady_timer::time_point(
+      std::chrono::duration_cast<steady_timer::duration>(next->since_origin)));
+  deadline_timer.async_wait([self = weak_from_this()](const error_code& error) {
+    if (error) return;
+    const auto state = self.lock();
+    if (!state) return;
+    // Facts that arrived come before deadlines (a stalled process finds both at once).
+    boost::asio::post(state->io, [self] {
+      if (const auto late = self.lock()) late->deadline_passed();
+    });
+  });
+}
+
+void AgentRunner::State::deadline_passed() {
+  if (finished) return;
+  const Instant now = IoLoop::now();
+  armed.reset();
+  if (machine.next_deadline() && *machine.next_deadline() <= now) {
+    auto progress = workers->sample(now);
+    if (!progress.empty()) post(ProgressSampled{std::move(progress)});
+    return post(Tick{});
+  }
+  arm_deadline();
+}
+
+void AgentRunner::State::open_link() {
+  ServerLink::Callbacks callbacks;
+  callbacks.up = [self = weak_from_this()] {
+    const auto state = self.lock();
+    if (!state) return;
+    state->link_is_up = true;
+    state->post(LinkUp{});
+  };
+  callbacks.said = [self = weak_from_this()](ServerMessage message) {
+    if (const auto state = self.lock()) state->link_said(std::move(message));
+  };
+  callbacks.down = [self = weak_from_this()](std::string reason, bool speaks_muster) {
+    const auto state = self.lock();
+    if (!state) return;
+    state->link_is_up = false;
+    if (state->options.store.link_down) state->options.store.link_down();
+    state->post(LinkDown{std::move(reason), speaks_muster});
+  };
+  callbacks.store_said = [self = weak_from_this()](const StoreReply& reply) {
+    const auto state = self.lock();
+    if (state && state->options.store.store_said) state->options.store.store_said(reply);
+  };
+  link->open(std::move(callbacks));
+}
+
+void AgentRunner::State::link_said(ServerMessage message) {
+  if (std::holds_alternative<JoinAccepted>(message.body) && options.store.link_up) {
+    options.store.link_up(link.get());
+  }
+  post(ServerSaid{std::move(message)});
+}
+
+// ------------------------------------------------------------------ actions
+
+void AgentRunner::State::operator()(const Connect& order) {
+  if (order.delay <= Duration{0}) return open_link();
+  connect_timer.expires_after(order.delay);
+  connect_timer.async_wait([self = weak_from_this()](const error_code& error) {
+    const auto state = self.lock();
+    if (!error && state && !state->finished) state->open_link();
+  });
+}
+
+void AgentRunner::State::operator()(const Disconnect&) {
+  connect_timer.cancel();
+  if (link_is_up && options.store.link_down) options.store.link_down();
+  link_is_up = false;
+  link->close();
+}
+
+void AgentRunner::State::operator()(Send& order) {
+  if (!link_is_up) {
+    return log.record(Severity::kInfo, "a message was not sent: the link is down");
+  }
+  if (auto* join = std::get_if<Join>(&order.message.body); join != nullptr && options.dialed_addr) {
+    if (join->node.dialed_addr.empty()) join->node.dialed_addr = options.dialed_addr();
+  }
+  link->send(std::move(order.message));
+}
+
+void AgentRunner::State::operator()(const HoldMasterPort& order) {
+  const auto port = master_port.hold(order.low, order.high);
+  if (port.ok()) return post(MasterPortHeld{order.attempt, *port});
+  post(MasterPortFailed{order.attempt, std::string(port.status().message())});
+}
+
+void AgentRunner::State::operator()(const StartWorkers& order) {
+  directory.set_run(order.run);
+  if (options.log_dir_given && !directory.off()) {
+    const auto made = directory.make_run();
+    if (!made.ok()) log.say(Severity::kWarning, std::string(made.status().message()));
+  }
+  workers->start(order);
+}
+
+void AgentRunner::State::operator()(const Emit& order) {
+  if (!events) return;
+  const absl::Status status = events->write(order.run, order.event);
+  if (!status.ok()) log.say(Severity::kWarning, std::string(status.message()));
+}
+
+void AgentRunner::State::operator()(const NoteFirstCause& order) {
+  log.record(Severity::kWarning,
+             "first cause: " + failure_place(order.failure) + ": " + failure_words(order.failure));
+}
+
+// ------------------------------------------------------------------ the end
+
+void AgentRunner::State::operator()(const Finish& order) {
+  finished = true;
+  result = {order.exit_code, order.exit_class, order.outcome};
+  deadline_timer.cancel();
+  connect_timer.cancel();
+  signal_watch.reset();
+  guardian_watch.reset();
+  master_port.release();
+  // Workers' own last lines first, then ours.
+  workers->finish(kLastOutput, [self = weak_from_this(), order] {
+    if (const auto state = self.lock()) state->finish_output(order);
+  });
+}
+
+void AgentRunner::State::finish_output(const Finish& order) {
+  const std::optional<Outcome>& outcome = order.outcome;
+  if (outcome && is_failure(outcome->kind)) {
+    const std::string block =
+        failure_block(job, *outcome, order.exit_code, directory.made_run_path());
+    log.record(Severity::kError, block);
+    console.write_stderr(block);
+    const Failure cause = outcome->first_cause.value_or(Failure{});
+    if (!options.own_error_file.empty() && !cause.error_file.empty()) {
+      const absl::Status status = write_whole(options.own_error_file, cause.error_file);
+      if (!status.ok()) log.say(Severity::kWarning, std::string(status.message()));
+    }
+  } else if (!order.text.empty()) {
+    log.say(order.exit_code == 0 ? Severity::kInfo : Severity::kError, order.text);
+  }
+  console.flush(kLastWrite, [self = weak_from_this()] {
+    if (const auto state = self.lock()) state->last_output_taken();
+  });
+}
+
+void AgentRunner::State::last_output_taken() {
+  workers.reset();  // removes the scratch folder
+  events.reset();   // writes what a slow reader of the events left
+  const auto call = std::exchange(done, nullptr);
+  const RunResult end = result;
+  call(end);  // may destroy us
+}
+
+// ------------------------------------------------------------------ the class
+
+AgentRunner::AgentRunner(boost::asio::io_context& io, RunnerOptions options, AgentConfig config,
+                         std::unique_ptr<ServerLink> link)
+    : state_(std::make_shared<State>(io, std::move(options), std::move(config), std::move(link))) {}
+
+AgentRunner::~AgentRunner() {
+  state_->finished = true;
+  state_->deadline_timer.cancel();
+  state_->connect_timer.cancel();
+  state_->workers.reset();
+}
+
+void AgentRunner::run(std::function<void(const RunResult&)> done) {
+  MUSTER_CHECK(!state_->done);
+  state_->done = std::move(done);
+  state_->watch_world();
+  state_->post(Started{});
+}
+
+void AgentRunner::signal(int number) {
+  state_->post(SignalReceived{number});
+}
+
+AgentView AgentRunner::view() const {
+  return state_->machine.view();
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/shell/failure_block.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "agent/shell/error_file.h"
+
+namespace muster::agent {
+
+namespace {
+
+constexpr std::size_t kVictimsShown = 16;
+constexpr std::size_t kTailLines = 20;
+
+std::string signal_meaning(int number) {
+  static constexpr std::array<std::pair<int, std::string_view>, 13> kMeanings{
+      {{1, "its terminal or its parent hung up"},
+       {2, "interrupted"},
+       {3, "told to quit"},
+       {4, "illegal instruction"},
+       {6, "it aborted itself"},
+       {7, "bus error: memory behind a mapping is missing, often a full /dev/shm"},
+       {8, "arithmetic error"},
+       {9, "killed"},
+       {11, "invalid memory access"},
+       {13, "wrote to a pipe that nobody reads"},
+       {15, "told to terminate"},
+       {24, "CPU time limit exceeded"},
+       {25, "file size limit exceeded"}}};
+  for (const auto& [value, meaning] : kMeanings) {
+    if (value == number) return std::string(meaning);
+  }
+  return "";
+}
+
+std::string signal_words(int number) {
+  const std::string meaning = signal_meaning(number);
+  return signal_name(number) + (meaning.empty() ? "" : " (" + meaning + ")");
+}
+
+// 143 and the like: what a shell makes of a child that a signal ended.
+std::string exit_words(int code) {
+  std::string words = "exit code " + std::to_string(code);
+  if (code > 128 && code <= 128 + 64) {
+    words += " (from a shell: " + signal_words(code - 128) + ")";
+  }
+  return words;
+}
+
+// Terminals obey control characters; a failure report does not pass them on.
+std::string plain(std::string_view line) {
+  std::string out(line);
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\t') || byte == 0x7f) c = '?';
+  }
+  return out;
+}
+
+// The last kTailLines lines, each behind "    | ".
+std::string quoted_tail(std::string_view tail) {
+  while (tail.ends_with('\n') || tail.ends_with('\r'))
+    tail.remove_suffix(1);
+  std::size_t begin = tail.size();
+  for (std::size_t lines = 0; begin > 0 && lines < kTailLines; ++lines) {
+    const std::size_t end = tail.rfind('\n', begin - 1);
+    begin = end == std::string_view::npos ? 0 : end;
+  }
+  if (begin > 0) tail.remove_prefix(begin + 1);
+  std::string out;
+  while (!tail.empty()) {
+    const std::size_t end = tail.find('\n');
+    std::string_view line = tail.substr(0, end);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    out += "    | " + plain(line) + "\n";
+    tail.remove_prefix(end == std::string_view::npos ? tail.size() : end + 1);
+  }
+  return out;
+}
+
+std::string victim_words(const Failure& victim) {
+  if (victim.torn_down) return "stopped by muster, " + failure_words(victim);
+  return "failed after the first cause, " + failure_words(victim);
+}
+
+std::string cause_lines(const Failure& cause) {
+  std::string out = "  first cause: " + failure_place(cause) + ": " + failure_words(cause) + "\n";
+  if (cause.ambiguous) out += "  (other failures came too close to it to be sure)\n";
+  if (cause.secondary) out += "  (it says itself that another rank's failure ended it)\n";
+  const std::string message = error_message(cause.error_file);
+  if (!message.empty()) out += "  it reported: " + plain(message) + "\n";
+  const std::string tail = quoted_tail(cause.stderr_tail);
+  if (!tail.empty()) out += "  last lines of its stderr:\n" + tail;
+  return out;
+}
+
+}  // namespace
+
+std::string failure_words(const Failure& failure) {
+  switch (failure.kind) {
+    case FailureKind::kExit: return exit_words(failure.exit_code.value_or(0));
+    case FailureKind::kSignal: return "ended by " + signal_words(failure.signal.value_or(0));
+    case FailureKind::kOom: return "killed because memory ran out";
+    case FailureKind::kHang:
+      return "made no progress" + (failure.detail.empty() ? "" : ": " + plain(failure.detail));
+    case FailureKind::kSpawn:
+      return "could not start" + (failure.detail.empty() ? "" : ": " + plain(failure.detail));
+    case FailureKind::kNodeLost:
+      return "lost" + (failure.detail.empty() ? "" : ": " + plain(failure.detail));
+  }
+  return "failed";
+}
+
+std::string failure_place(const Failure& failure) {
+  if (!failure.rank) return "node " + plain(failure.node);
+  std::string out = "rank " + std::to_string(*failure.rank) + " (node " + plain(failure.node);
+  if (failure.local_rank) out += ", local rank " + std::to_string(*failure.local_rank);
+  if (failure.pid && *failure.pid > 0) out += ", pid " + std::to_string(*failure.pid);
+  return out + ")";
+}
+
+std::string failure_block(const JobId& job, const Outcome& outcome, int exit_code,
+                          const std::string& logs) {
+  std::string out = "muster: job " + plain(job) + " failed\n";
+  if (!outcome.text.empty()) out += "  " + plain(outcome.text) + "\n";
+  if (outcome.first_cause) out += cause_lines(*outcome.first_cause);
+  if (!outcome.victims.empty()) out += "  victims:\n";
+  std::size_t shown = 0;
+  for (const Failure& victim : outcome.victims) {
+    if (shown++ == kVictimsShown) {
+      out += "    and " + std::to_string(outcome.victims.size() - kVictimsShown) + " more\n";
+      break;
+    }
+    out += "    " + failure_place(victim) + ": " + victim_words(victim) + "\n";
+  }
+  out += "  restarts used: " + std::to_string(outcome.restarts_used) + " of " +
+         std::to_string(outcome.max_restarts) + "\n";
+  out += "  exit code: " + std::to_string(exit_code) + "\n";
+  if (!logs.empty()) out += "  logs: " + logs + "\n";
+  return out;
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/shell/run_directory.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/shell/error_file.h"
+#include "agent/shell/event_json.h"
+#include "proto/base/check.h"
+
+namespace muster::agent {
+
+namespace {
+
+std::string value_of(const std::map<std::string, std::string>& environment,
+                     const std::string& name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+absl::Status make_folders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return absl::UnavailableError("cannot create " + path + ": " + error.message());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string default_log_dir(const std::map<std::string, std::string>& environment, uid_t uid) {
+  // A relative XDG_STATE_HOME is to be ignored (XDG base directory specification).
+  const std::string state = value_of(environment, "XDG_STATE_HOME");
+  if (state.starts_with('/')) return state + "/muster";
+  const std::string home = value_of(environment, "HOME");
+  // "/" is what passwd-less containers have; it is not a home.
+  if (home.starts_with('/') && home.size() > 1) return home + "/.local/state/muster";
+  return "/tmp/muster-" + std::to_string(uid);
+}
+
+RunDirectory::RunDirectory(std::string base, JobId job,
+                           std::function<void(const std::string&)> made)
+    : base_(std::move(base)), on_made_(std::move(made)) {
+  // Workers may change directory and still find what their variables name.
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(base_, error);
+  if (!error) base_ = absolute.lexically_normal().string();
+  job_path_ = base_ + "/" + path_component(job);
+}
+
+void RunDirectory::set_run(RunId run) {
+  if (run == run_) return;
+  run_ = std::move(run);
+  made_ = false;
+}
+
+std::string RunDirectory::run_path() const {
+  if (off() || run_.empty()) return "";
+  return job_path_ + "/run-" + path_component(run_);
+}
+
+std::string RunDirectory::rank_path(Generation generation, std::uint32_t rank) const {
+  return run_path() + "/gen-" + std::to_string(generation) + "/rank-" + std::to_string(rank);
+}
+
+// A new link renamed over the old one: readers find one or the other, never none.
+absl::Status RunDirectory::point_latest() const {
+  const std::string temporary = job_path_ + "/.latest-" + std::to_string(::getpid());
+  const std::string target = "run-" + path_component(run_);
+  ::unlink(temporary.c_str());
+  if (::symlink(target.c_str(), temporary.c_str()) != 0 ||
+      ::rename(temporary.c_str(), (job_path_ + "/latest").c_str()) != 0) {
+    const std::string reason = std::strerror(errno);
+    ::unlink(temporary.c_str());
+    return absl::UnavailableError("cannot point " + job_path_ + "/latest: " + reason);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> RunDirectory::make_run() {
+  const std::string path = run_path();
+  if (path.empty()) return absl::FailedPreconditionError("no log folder");
+  if (made_) return path;
+  absl::Status status = make_folders(path);
+  if (!status.ok()) return status;
+  made_ = true;
+  // Logs without the link are still logs.
+  static_cast<void>(point_latest());
+  if (on_made_) on_made_(path);
+  return path;
+}
+
+absl::StatusOr<std::string> RunDirectory::make_rank(Generation generation, std::uint32_t rank) {
+  const absl::StatusOr<std::string> run = make_run();
+  if (!run.ok()) return run.status();
+  std::string path = rank_path(generation, rank);
+  absl::Status status = make_folders(path);
+  if (!status.ok()) return status;
+  return path;
+}
+
+absl::Status RunDirectory::write_meta(Generation generation, const RankMeta& meta) {
+  nlohmann::ordered_json json;
+  json["node"] = meta.node;
+  json["rank"] = meta.rank;
+  json["local_rank"] = meta.local_rank;
+  json["pid"] = meta.pid;
+  return write_whole(rank_path(generation, meta.rank) + "/meta.json",
+                     json.dump(-1, ' ', false, decltype(json)::error_handler_t::replace) + "\n");
+}
+
+}  // namespace muster::agent

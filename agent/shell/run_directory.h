@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where a run's logs are (contracts §4):
+//   BASE/<job>/run-<run id>/gen-<g>/rank-<r>/{stdout.log,stderr.log,error.json}, meta.json
+//   BASE/<job>/run-<run id>/agent.log
+//   BASE/<job>/latest -> run-<run id>
+// Folders are made when something goes there and at no other time: a run without a failure and
+// without --redirects or --tee leaves nothing. Nothing is reused: run and generation are new each.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <sys/types.h>
+
+#include "absl/status/statusor.h"
+#include "proto/base/ids.h"
+
+namespace muster::agent {
+
+// $XDG_STATE_HOME/muster, else $HOME/.local/state/muster, else /tmp/muster-<uid>.
+std::string default_log_dir(const std::map<std::string, std::string>& environment, uid_t uid);
+
+struct RankMeta {
+  NodeName node;
+  std::uint32_t rank = 0;
+  std::uint32_t local_rank = 0;
+  std::int64_t pid = 0;
+};
+
+class RunDirectory {
+ public:
+  // `base` "/dev/null": nothing is ever written, every make fails with FailedPrecondition.
+  // `made` is called with the path each time a run's folder was made.
+  RunDirectory(std::string base, JobId job, std::function<void(const std::string&)> made = {});
+
+  bool off() const { return base_ == "/dev/null"; }
+
+  // The run whose folders are meant from now on. Makes nothing.
+  void set_run(RunId run);
+
+  // Path of the run's folder; empty before set_run and where off().
+  std::string run_path() const;
+  // The same where the folder was made, empty where not.
+  std::string made_run_path() const { return made_ ? run_path() : ""; }
+  std::string rank_path(Generation generation, std::uint32_t rank) const;
+
+  // Make the folder, its parents and the `latest` link, and return its path. Repeating is cheap.
+  absl::StatusOr<std::string> make_run();
+  absl::StatusOr<std::string> make_rank(Generation generation, std::uint32_t rank);
+
+  // meta.json of a rank, in its folder, which exists.
+  absl::Status write_meta(Generation generation, const RankMeta& meta);
+
+ private:
+  absl::Status point_latest() const;
+
+  std::string base_;
+  std::string job_path_;
+  RunId run_;
+  std::function<void(const std::string&)> on_made_;
+  bool made_ = false;
+};
+
+}  // namespace muster::agent
