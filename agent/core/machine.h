@@ -208,7 +208,6 @@ struct Agent::State {
   std::uint32_t confirmations_owed_ = 0;
   bool confirmed_ = false;
   bool cause_noted_ = false;
-  bool noted_secondary_ = false;  // the cause noted calls itself a victim
   std::vector<RankProgress> progress_;
   Instant progress_at_;
   std::vector<ChaosFired> faults_unsent_;

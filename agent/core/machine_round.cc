@@ -104,7 +104,6 @@ void Agent::State::start_generation(std::uint16_t master_port) {
   confirmations_owed_ = 0;
   confirmed_ = false;
   cause_noted_ = false;
-  noted_secondary_ = false;
   progress_.clear();
   faults_unsent_.clear();
   waiting_.reset();

@@ -81,7 +81,7 @@ void Agent::State::on(const WorkerEnded& ended) {
   report.local_rank = worker->local_rank;
   report.pid = ended.pid;
   report.status = ended.status;
-  report.torn_down = worker->ladder.signaled();
+  report.torn_down = worker->ladder.begun();  // the stop file counts: it asked for the end
   report.oom = ended.oom;
   report.agent_signaled = signal_ && ended.status.kind == ExitStatus::Kind::kSignaled &&
                           ended.status.value == *signal_ &&
@@ -128,10 +128,8 @@ void Agent::State::report_exit(Worker& worker) {
 // The report has left already. The other ranks here cannot go on without this one: they are
 // stopped now, without waiting for the server's order, which will say the same.
 void Agent::State::react_to_failure(const Worker& worker) {
-  const bool outranks = noted_secondary_ && !worker.report.secondary;
-  if (!cause_noted_ || outranks) {
+  if (!cause_noted_) {
     cause_noted_ = true;
-    noted_secondary_ = worker.report.secondary;
     act(NoteFirstCause{to_failure(worker.report, config_.node.name)});
   }
   stopping_ = true;

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/agent_core/rig.h"
+
+namespace muster::agent {
+namespace {
+
+Outcome outcome(OutcomeKind kind, int code, ExitClass exit_class) {
+  Outcome out;
+  out.kind = kind;
+  out.exit_code = code;
+  out.exit_class = exit_class;
+  return out;
+}
+Outcome success() {
+  return outcome(OutcomeKind::kSucceeded, 0, ExitClass::kSucceeded);
+}
+Outcome failure(int code) {
+  return outcome(OutcomeKind::kFailed, code, ExitClass::kWorker);
+}
+
+void end_all(Rig& rig, int signal) {
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    rig.ended(i, Rig::killed(signal));
+    rig.gone(i);
+  }
+}
+
+}  // namespace
+
+// ------------------------------------------------------------ the outcome
+
+TEST_CASE("success ends in 0, seen and reported") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(0);
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    rig.ended(i, Rig::code(0));
+    rig.gone(i);
+  }
+  rig.said(OutcomeNotice{success()}, 0);
+  CHECK(rig.sent<OutcomeSeen>().size() == 1);
+  CHECK(rig.has<ReleaseMasterPort>());
+  CHECK(rig.has<Disconnect>());
+  CHECK(event_name(rig.only<Emit>().event.body) == std::string("job_finished"));
+  const Finish finish = rig.only<Finish>();
+  CHECK(finish.exit_code == 0);
+  REQUIRE(finish.outcome.has_value());
+  CHECK(std::holds_alternative<Finish>(rig.last.back()));
+}
+
+TEST_CASE("job_finished is written once, whether the server sends the event or not") {
+  Rig rig(test_config());
+  rig.join();
+  JobEvent event;
+  event.body = event::JobFinished{success()};
+  rig.said(JobEventNotice{event});
+  CHECK(rig.all<Emit>().size() == 1);
+  rig.said(OutcomeNotice{success()});
+  CHECK_FALSE(rig.has<Emit>());
+  CHECK(rig.has<Finish>());
+}
+
+TEST_CASE("a failed job: exit code as configured") {
+  AgentConfig config = test_config();
+  int expected = 7;
+  SECTION("worker") {
+    config.exit_code = ExitCodeMode::kWorker;
+  }
+  SECTION("flat") {
+    config.exit_code = ExitCodeMode::kFlat;
+    expected = 1;
+  }
+  Rig rig(config);
+  rig.join();
+  rig.said(OutcomeNotice{failure(7)});
+  CHECK(rig.only<Finish>().exit_code == expected);
+  CHECK(rig.only<Finish>().exit_class == ExitClass::kWorker);
+}
+
+TEST_CASE("nothing runs when the agent ends with an outcome") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(0);
+  rig.said(OutcomeNotice{failure(7)}, 0);
+  CHECK_FALSE(rig.has<Finish>());
+  CHECK(rig.signals(0) == Signals{"15 leader"});
+  end_all(rig, 15);
+  CHECK(rig.only<Finish>().exit_code == 7);
+}
+
+TEST_CASE("what a successful worker left behind is waited for, not killed at once") {
+  AgentConfig config = test_config(1);
+  config.spec.policy.stop_grace = 5s;
+  Rig rig(config);
+  rig.join();
+  rig.run_generation(0);
+  rig.ended(0, Rig::code(0));
+  rig.said(OutcomeNotice{success()}, 0);
+  CHECK(rig.sent<OutcomeSeen>().size() == 1);
+  CHECK_FALSE(rig.has<SignalWorker>());
+  rig.pass(5s);
+  CHECK(rig.signals(0) == Signals{"15 group"});
+  rig.gone(0);
+  CHECK(rig.only<Finish>().exit_code == 0);
+}
+
+TEST_CASE("an outcome answered instead of a Join is the end") {
+  Rig rig(test_config());
+  rig.step(Started{});
+  rig.step(LinkUp{});
+  rig.said(OutcomeNotice{failure(3)});
+  CHECK(rig.only<Finish>().exit_code == 3);
+}
+
+// ------------------------------------------------------------ signals
+
+TEST_CASE("a signal before anything is known ends at once") {
+  Rig rig(test_config());
+  SECTION("before the start") {}
+  SECTION("connecting") {
+    rig.step(Started{});
+  }
+  SECTION("stream open") {
+    rig.step(Started{});
+    rig.step(LinkUp{});
+  }
+  rig.step(SignalReceived{2});
+  const Finish finish = rig.only<Finish>();
+  CHECK(finish.exit_code == 130);
+  CHECK(finish.exit_class == ExitClass::kSignal);
+  CHECK_FALSE(finish.outcome.has_value());
+}
+
+TEST_CASE("a signal while waiting for nodes: leave and end at once") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.step(SignalReceived{15});
+  CHECK(rig.sent<Leave>().at(0).signal == 15);
+  CHECK(rig.only<Finish>().exit_code == 143);
+}
+
+TEST_CASE("a signal between Prepare and Commit leaves no port behind and starts nothing") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.said(Prepare{0, rig.assignment(0, 2)}, 0);
+  rig.step(MasterPortHeld{0, 20001});
+  rig.step(SignalReceived{15});
+  CHECK(rig.has<ReleaseMasterPort>());
+  CHECK(rig.has<Finish>());
+  CHECK(rig.said(Commit{0, 20001}, 0).empty());
+}
+
+TEST_CASE("a signal while running: leave, file, signal as it came, then the end") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(ProgressSampled{{{0, 4, std::nullopt, 0s}}});
+  rig.step(SignalReceived{2});
+  CHECK(std::holds_alternative<Send>(rig.last.at(0)));
+  CHECK(rig.all<WriteStopFile>().size() == 2);
+  CHECK(rig.signals(0) == Signals{"2 leader"});  // at once, although it reports progress
+  CHECK(rig.signals(1) == Signals{"2 leader"});
+  CHECK(rig.phase() == Phase::kLeaving);
+  rig.ended(0, Rig::killed(2));
+  const WorkerExited report = rig.sent<WorkerExited>().at(0);
+  CHECK(report.agent_signaled);
+  CHECK(report.torn_down);
+  CHECK_FALSE(rig.has<NoteFirstCause>());
+  rig.gone(0);
+  rig.said(StopOrder{}, 0);  // the server stops the generation of the node that leaves
+  rig.ended(1, Rig::code(0));
+  rig.gone(1);
+  CHECK(rig.sent<StopConfirmed>().size() == 1);
+  CHECK(rig.only<Finish>().exit_code == 130);
+}
+
+TEST_CASE("a signal while workers are starting reaches those that are not spawned yet") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.form(0, 2);
+  rig.step(WorkerSpawned{0, 100});
+  rig.step(SignalReceived{15});
+  CHECK(rig.signals(0) == Signals{"15 leader"});
+  CHECK(rig.signals(1) == Signals{"15 leader"});
+  rig.step(WorkerSpawned{1, 101});
+  end_all(rig, 15);
+  CHECK(rig.only<Finish>().exit_code == 143);
+}
+
+TEST_CASE("the stop budget bounds the workers' grace, less what the agent needs") {
+  AgentConfig config = test_config(2, 2);
+  config.stop_budget = 10s;
+  Rig rig(config);
+  rig.join();
+  rig.run_generation(0, 2);
+  Duration grace = 7s;
+  SECTION("from the signal") {}
+  SECTION("a longer stop that is under way is cut") {
+    rig.said(StopOrder{}, 0);
+    rig.pass(1s);
+  }
+  rig.step(SignalReceived{15});
+  rig.pass(grace - 1ms);
+  CHECK(rig.signals(0).empty());
+  rig.pass(1ms);
+  CHECK(rig.signals(0) == kKilled);
+}
+
+TEST_CASE("the second signal shortens, the third kills; an echo within 100 ms counts as one") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(SignalReceived{2});
+  rig.now = rig.now + 100ms;
+  rig.step(SignalReceived{2});
+  CHECK(rig.last.empty());
+  rig.now = rig.now + 400ms;
+  rig.step(SignalReceived{2});
+  CHECK(rig.signals(0).empty());
+  SECTION("two seconds after the second") {
+    rig.pass(1900ms);
+    CHECK(rig.signals(0).empty());
+    rig.pass(100ms);
+    CHECK(rig.signals(0) == kKilled);
+  }
+  SECTION("the third") {
+    rig.now = rig.now + 200ms;
+    rig.step(SignalReceived{15});
+    CHECK(rig.signals(0) == kKilled);
+    CHECK(rig.signals(1) == kKilled);
+    end_all(rig, 9);
+    CHECK(rig.only<Finish>().exit_code == 130);  // the first one's
+  }
+}
+
+TEST_CASE("the only member waits shortly for the outcome of its leaving") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(0);
+  rig.step(SignalReceived{15});
+  end_all(rig, 15);
+  CHECK_FALSE(rig.has<Finish>());
+  SECTION("it comes") {
+    rig.said(OutcomeNotice{outcome(OutcomeKind::kStopped, 143, ExitClass::kStopped)}, 0);
+    CHECK(rig.sent<OutcomeSeen>().size() == 1);
+    CHECK(event_name(rig.only<Emit>().event.body) == std::string("job_finished"));
+    CHECK(rig.only<Finish>().exit_code == 143);
+    CHECK(rig.only<Finish>().exit_class == ExitClass::kSignal);
+  }
+  SECTION("it does not") {
+    rig.pass(499ms);
+    CHECK_FALSE(rig.has<Finish>());
+    rig.pass(1ms);
+    CHECK(rig.only<Finish>().exit_code == 143);
+  }
+  SECTION("the stream ends") {
+    rig.step(LinkDown{"closed"});
+    CHECK(rig.only<Finish>().exit_code == 143);
+    CHECK_FALSE(rig.has<Connect>());
+  }
+  SECTION("a second signal") {
+    rig.now = rig.now + 200ms;
+    rig.step(SignalReceived{15});
+    CHECK(rig.only<Finish>().exit_code == 143);
+  }
+}
+
+TEST_CASE("a job that succeeded before the signal was read is a success") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(0);
+  rig.ended(0, Rig::code(0));
+  rig.ended(1, Rig::code(0));
+  SECTION("outcome first") {
+    rig.said(OutcomeNotice{success()}, 0);
+    rig.step(SignalReceived{15});
+    CHECK(rig.signals(0) == Signals{"15 group"});  // leftovers need not have their grace now
+  }
+  SECTION("signal first") {
+    rig.step(SignalReceived{15});
+    rig.said(OutcomeNotice{success()}, 0);
+  }
+  rig.gone(0);
+  rig.gone(1);
+  CHECK(rig.only<Finish>().exit_code == 0);
+}
+
+TEST_CASE("a signal in the middle of a failure's stop") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.ended(0, Rig::code(1));
+  CHECK(rig.signals(1) == Signals{"15 leader"});
+  rig.step(SignalReceived{2});
+  CHECK(rig.sent<Leave>().size() == 1);
+  CHECK_FALSE(rig.has<WriteStopFile>());
+  CHECK_FALSE(rig.has<SignalWorker>());  // both have theirs
+  rig.gone(0);
+  rig.ended(1, Rig::killed(15));
+  CHECK_FALSE(rig.sent<WorkerExited>().at(0).agent_signaled);
+  rig.gone(1);
+  CHECK(rig.only<Finish>().exit_code == 130);
+}
+
+TEST_CASE("forwarded signals pass and stop nothing") {
+  AgentConfig config = test_config();
+  config.forward_signals = {10, 12};
+  Rig rig(config);
+  rig.step(SignalReceived{10});
+  CHECK(rig.last.empty());
+  rig.join();
+  rig.form(0);
+  rig.step(WorkerSpawned{0, 100});
+  rig.step(SignalReceived{10});
+  CHECK(rig.signals(0) == Signals{"10 leader"});
+  CHECK(rig.signals(1).empty());  // not exec'd: USR1 would end it
+  rig.step(WorkerSpawned{1, 101});
+  rig.ended(0, Rig::code(0));
+  rig.step(SignalReceived{12});
+  CHECK(rig.signals(0).empty());
+  CHECK(rig.signals(1) == Signals{"12 leader"});
+  CHECK_FALSE(rig.has<Send>());
+  CHECK(rig.phase() == Phase::kRunning);
+}
+
+TEST_CASE("signalled while the stream is down: the leave is said if it comes back in time") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(LinkDown{"reset"});
+  rig.step(SignalReceived{15});
+  CHECK(rig.signals(0) == Signals{"15 leader"});
+  rig.step(LinkUp{});
+  rig.accept();
+  CHECK(rig.sent<Leave>().size() == 1);
+  rig.step(LinkDown{"reset"});
+  CHECK_FALSE(rig.has<Connect>());  // said: nothing more to say
+  end_all(rig, 15);
+  CHECK(rig.only<Finish>().exit_code == 143);
+}
+
+// ------------------------------------------------------------ other ends
+
+TEST_CASE("evicted: killed without grace, 77") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(0);
+  rig.said(Evicted{"lost for 12s"}, 0);
+  CHECK(rig.signals(0) == kKilled);
+  CHECK_FALSE(rig.has<Finish>());
+  end_all(rig, 9);
+  CHECK(rig.only<Finish>().exit_code == 77);
+  CHECK(rig.only<Finish>().text.find("lost for 12s") != std::string::npos);
+}
+
+TEST_CASE("evicted while leaving: the workers die, the code stays") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(SignalReceived{15});
+  rig.said(Evicted{"gone"}, 0);
+  CHECK(rig.signals(0) == kKilled);
+  end_all(rig, 9);
+  CHECK(rig.only<Finish>().exit_code == 143);
+}
+
+TEST_CASE("the server leaves: workers stop with grace, 76 with its reason") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(0);
+  rig.said(ServerLeaving{"host a was told to stop"}, 0);
+  CHECK(rig.signals(0) == Signals{"15 leader"});
+  rig.step(LinkDown{"closed"});
+  CHECK_FALSE(rig.has<Connect>());
+  end_all(rig, 15);
+  CHECK(rig.only<Finish>().exit_code == 76);
+  CHECK(rig.only<Finish>().text == "the server is leaving: host a was told to stop");
+}
+
+TEST_CASE("an outcome outranks a server that leaves, in either order") {
+  Rig rig(test_config(1));
+  rig.join();
+  rig.run_generation(0);
+  SECTION("outcome first") {
+    rig.said(OutcomeNotice{failure(9)}, 0);
+    rig.said(ServerLeaving{"over"}, 0);
+  }
+  SECTION("leaving first") {
+    rig.said(ServerLeaving{"over"}, 0);
+    rig.said(OutcomeNotice{failure(9)}, 0);
+  }
+  rig.ended(0, Rig::killed(15));
+  rig.gone(0);
+  CHECK(rig.only<Finish>().exit_code == 9);
+}
+
+TEST_CASE("a lost guardian: kill, leave, 70") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(0);
+  rig.step(GuardianLost{});
+  CHECK(rig.signals(0) == kKilled);
+  CHECK(rig.sent<Leave>().size() == 1);
+  end_all(rig, 9);
+  CHECK(rig.only<Finish>().exit_code == 70);
+}
+
+TEST_CASE("after the end the machine is silent") {
+  Rig rig(test_config());
+  rig.join();
+  rig.said(OutcomeNotice{failure(1)});
+  CHECK(rig.has<Finish>());
+  CHECK(rig.step(SignalReceived{15}).empty());
+  CHECK(rig.step(LinkDown{"x"}).empty());
+  CHECK(rig.said(OutcomeNotice{failure(2)}).empty());
+  CHECK(rig.step(Tick{}).empty());
+  CHECK_FALSE(rig.agent.next_deadline().has_value());
+  CHECK(rig.phase() == Phase::kFinished);
+}
+
+}  // namespace muster::agent
