@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Telling Muster how far a worker is, in one call: C99 and C++, this header only.
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Telling Muster how far a worker is, in one call: C11 and C++ on POSIX, this header only.
  *
  *     muster_report(step, loss, samples, checkpoint_step, "training");
  *

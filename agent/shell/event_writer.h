@@ -12,7 +12,8 @@
 #include <deque>
 #include <string>
 
-#include "absl/status/status.h"
+#include <absl/status/status.h>
+
 #include "agent/shell/event_json.h"
 #include "proto/base/events.h"
 #include "proto/base/ids.h"

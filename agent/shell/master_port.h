@@ -11,7 +11,8 @@
 
 #include <cstdint>
 
-#include "absl/status/statusor.h"
+#include <absl/status/statusor.h>
+
 #include "agent/shell/unique_fd.h"
 #include "proto/base/rng.h"
 

@@ -12,7 +12,8 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/statusor.h"
+#include <absl/status/statusor.h>
+
 #include "agent/shell/unique_fd.h"
 
 namespace muster::agent {

@@ -13,7 +13,8 @@
 #include <string>
 #include <sys/types.h>
 
-#include "absl/status/statusor.h"
+#include <absl/status/statusor.h>
+
 #include "proto/base/ids.h"
 
 namespace muster::agent {
