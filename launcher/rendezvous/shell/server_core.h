@@ -48,6 +48,7 @@ struct ServerOptions {
   // What may wait for one slow reader before its stream is closed and counts as lost.
   std::size_t max_queued_bytes = 16U << 20U;
   std::size_t max_queued_messages = 4096;
+  std::size_t max_sessions = 65536;
 };
 
 // One agent in this process. Destroying it ends the session, as a broken stream would.
@@ -111,6 +112,7 @@ class ServerCore {
  private:
   struct State;
   std::shared_ptr<State> state_;
+  std::shared_ptr<ServerCore*> self_;  // expires with this; local sessions look here
 };
 
 }  // namespace muster::rendezvous

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/shell/store.h"
+
+#include <charconv>
+#include <limits>
+
+namespace muster::rendezvous {
+namespace {
+
+// A wait longer than this is this long; keeps deadlines from overflowing.
+constexpr Duration kLongestWait = std::chrono::hours(24 * 365);
+
+StoreReply refused(std::string text) {
+  StoreReply reply;
+  reply.status = StoreReply::Status::kRefused;
+  reply.text = std::move(text);
+  return reply;
+}
+
+StoreReply with_status(StoreReply::Status status) {
+  StoreReply reply;
+  reply.status = status;
+  return reply;
+}
+
+// The whole text as a decimal number.
+std::optional<std::int64_t> number_in(const std::string& text) {
+  std::int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+void Store::open(const JobId& job, Generation generation) {
+  spaces_.try_emplace(SpaceId{job, generation});
+}
+
+Store::Answers Store::close(const JobId& job, Generation generation) {
+  Answers answers;
+  const auto space = spaces_.find(SpaceId{job, generation});
+  if (space == spaces_.end()) return answers;
+  std::vector<WaiterId> over;
+  for (const auto& [key, waiting] : space->second.waiting) {
+    over.insert(over.end(), waiting.begin(), waiting.end());
+  }
+  for (const WaiterId id : over) {
+    const Waiter& waiter = waiters_.at(id);
+    StoreReply reply = with_status(StoreReply::Status::kStale);
+    reply.id = waiter.request;
+    answers.push_back({waiter.session, std::move(reply)});
+    drop(id);
+  }
+  spaces_.erase(space);
+  return answers;
+}
+
+Store::Answers Store::ask(SessionId session, const JobId& job, const StoreRequest& request,
+                          Instant now) {
+  Answers answers;
+  StoreReply reply;
+  bool answered = true;
+  bool changed = false;
+  const SpaceId id{job, request.generation};
+  const auto found = spaces_.find(id);
+  if (found == spaces_.end()) {
+    reply = with_status(StoreReply::Status::kStale);
+  } else {
+    Space& space = found->second;
+    switch (request.op) {
+      case StoreRequest::Op::kSet:
+        reply = put(space, request.key, request.value);
+        changed = reply.status == StoreReply::Status::kOk;
+        break;
+      case StoreRequest::Op::kAdd:
+        reply = add(space, request.key, request.delta);
+        changed = reply.status == StoreReply::Status::kOk;
+        break;
+      case StoreRequest::Op::kGet:
+        if (const auto value = space.values.find(request.key); value != space.values.end()) {
+          reply.value = value->second;
+        } else if (request.wait <= 0ns) {
+          reply = with_status(StoreReply::Status::kNotFound);
+        } else if (wait(id, space, session, request, now)) {
+          answered = false;
+        } else {
+          reply = refused("too many ranks wait for keys of this generation");
+        }
+        break;
+      case StoreRequest::Op::kDelete:
+        if (const auto value = space.values.find(request.key); value != space.values.end()) {
+          space.bytes -= value->first.size() + value->second.size();
+          space.values.erase(value);
+        } else {
+          reply = with_status(StoreReply::Status::kNotFound);
+        }
+        break;
+    }
+    if (changed) wake(space, request.key, answers);
+  }
+  if (answered) {
+    reply.id = request.id;
+    answers.insert(answers.begin(), {session, std::move(reply)});
+  }
+  return answers;
+}
+
+StoreReply Store::put(Space& space, const std::string& key, std::string value) {
+  if (key.empty() || key.size() > kMaxStoreKeyBytes) {
+    return refused("a key has 1 to " + std::to_string(kMaxStoreKeyBytes) + " bytes");
+  }
+  if (value.size() > kMaxStoreValueBytes) {
+    return refused("a value has at most " + std::to_string(kMaxStoreValueBytes) + " bytes");
+  }
+  const auto old = space.values.find(key);
+  const bool is_new = old == space.values.end();
+  if (is_new && space.values.size() >= limits_.keys) {
+    return refused("the store has its " + std::to_string(limits_.keys) + " keys");
+  }
+  const std::size_t before = is_new ? 0 : key.size() + old->second.size();
+  const std::size_t bytes = space.bytes - before + key.size() + value.size();
+  if (bytes > limits_.bytes) {
+    return refused("the store is full (" + std::to_string(limits_.bytes) + " bytes)");
+  }
+  space.bytes = bytes;
+  space.values[key] = std::move(value);
+  return {};
+}
+
+StoreReply Store::add(Space& space, const std::string& key, std::int64_t delta) {
+  std::int64_t number = 0;
+  if (const auto old = space.values.find(key); old != space.values.end()) {
+    const std::optional<std::int64_t> held = number_in(old->second);
+    if (!held) return refused("the value under this key is not a number");
+    number = *held;
+  }
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(number, delta, &sum)) return refused("the sum does not fit 64 bits");
+  StoreReply reply = put(space, key, std::to_string(sum));
+  reply.number = sum;
+  return reply;
+}
+
+void Store::wake(Space& space, const std::string& key, Answers& answers) {
+  const auto waiting = space.waiting.find(key);
+  if (waiting == space.waiting.end()) return;
+  const std::set<WaiterId> satisfied = waiting->second;
+  const std::string& value = space.values.at(key);
+  for (const WaiterId id : satisfied) {
+    const Waiter& waiter = waiters_.at(id);
+    StoreReply reply;
+    reply.id = waiter.request;
+    reply.value = value;
+    answers.push_back({waiter.session, std::move(reply)});
+    drop(id);
+  }
+}
+
+bool Store::wait(const SpaceId& id, Space& space, SessionId session, const StoreRequest& request,
+                 Instant now) {
+  if (space.waiter_count >= limits_.waiters) return false;
+  const WaiterId waiter = ++last_waiter_;
+  const Instant deadline = now + std::min(request.wait, kLongestWait);
+  waiters_[waiter] = {id, request.key, session, request.id, deadline};
+  space.waiting[request.key].insert(waiter);
+  ++space.waiter_count;
+  by_session_[session].insert(waiter);
+  by_deadline_.insert({deadline, waiter});
+  return true;
+}
+
+// Out of all indexes. Its space must still exist.
+void Store::drop(WaiterId id) {
+  const auto found = waiters_.find(id);
+  const Waiter& waiter = found->second;
+  Space& space = spaces_.at(waiter.space);
+  const auto waiting = space.waiting.find(waiter.key);
+  waiting->second.erase(id);
+  if (waiting->second.empty()) space.waiting.erase(waiting);
+  --space.waiter_count;
+  const auto session = by_session_.find(waiter.session);
+  session->second.erase(id);
+  if (session->second.empty()) by_session_.erase(session);
+  by_deadline_.erase({waiter.deadline, id});
+  waiters_.erase(found);
+}
+
+void Store::forget(SessionId session) {
+  const auto found = by_session_.find(session);
+  if (found == by_session_.end()) return;
+  const std::set<WaiterId> gone = found->second;
+  for (const WaiterId id : gone)
+    drop(id);
+}
+
+Store::Answers Store::expire(Instant now) {
+  Answers answers;
+  while (!by_deadline_.empty() && by_deadline_.begin()->first <= now) {
+    const WaiterId id = by_deadline_.begin()->second;
+    const Waiter& waiter = waiters_.at(id);
+    StoreReply reply = with_status(StoreReply::Status::kNotFound);
+    reply.id = waiter.request;
+    answers.push_back({waiter.session, std::move(reply)});
+    drop(id);
+  }
+  return answers;
+}
+
+std::optional<Instant> Store::next_deadline() const {
+  if (by_deadline_.empty()) return std::nullopt;
+  return by_deadline_.begin()->first;
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What both ends of every gRPC connection of Muster agree on, and the bearer token.
+#pragma once
+
+#include <string>
+
+#include "proto/wire/limits.h"
+
+namespace muster::transport {
+
+inline constexpr int kMaxGrpcMessageBytes = wire::kMaxMessageBytes;
+
+// A peer that answers no ping is dead: its machine lost power or its network, so no FIN came. The
+// agent looks often, since its lease runs; the server hears heartbeats anyway.
+inline constexpr int kClientKeepaliveMs = 4000;
+inline constexpr int kServerKeepaliveMs = 20000;
+inline constexpr int kKeepaliveTimeoutMs = 6000;
+
+// Sent by a Muster server with the initial metadata of every call: its random id.
+inline constexpr const char* kInstanceKey = "muster-instance";
+
+inline constexpr const char* kTokenKey = "authorization";
+inline std::string bearer(const std::string& token) {
+  return "Bearer " + token;
+}
+
+// Whether the header `given` carries `token`, in a time that does not depend on where they differ.
+template <class Text>
+bool token_matches(const Text& given, const std::string& token) {
+  const std::string wanted = bearer(token);
+  if (given.size() != wanted.size()) return false;
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    difference |=
+        static_cast<unsigned char>(given.data()[i]) ^ static_cast<unsigned char>(wanted[i]);
+  }
+  return difference == 0;
+}
+
+}  // namespace muster::transport
