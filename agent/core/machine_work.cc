@@ -81,7 +81,8 @@ void Agent::State::on(const WorkerEnded& ended) {
   report.local_rank = worker->local_rank;
   report.pid = ended.pid;
   report.status = ended.status;
-  report.torn_down = worker->ladder.begun();  // the stop file counts: it asked for the end
+  const bool never_ran = ended.status.kind == ExitStatus::Kind::kExecFailed;
+  report.torn_down = worker->ladder.begun() && !never_ran;  // the stop file counts: it asked
   report.oom = ended.oom;
   report.agent_signaled = signal_ && ended.status.kind == ExitStatus::Kind::kSignaled &&
                           ended.status.value == *signal_ &&
@@ -93,6 +94,10 @@ void Agent::State::on(const WorkerEnded& ended) {
     report.stderr_tail = ended.stderr_tail;
     report.error_file = ended.error_file;
     report.secondary = ended.secondary;
+  }
+  if (never_ran) {
+    worker->gone = true;  // there is no process, hence none to signal
+    worker->ladder.close();
   }
   worker->failed = !ended.status.succeeded() && !report.torn_down && !report.agent_signaled;
   emit_exit(*worker);
