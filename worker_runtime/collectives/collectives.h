@@ -22,7 +22,12 @@
 namespace muster::runtime {
 
 enum class Operation : std::uint16_t {
-  kBarrier = 1, kBroadcast, kAllReduce, kControl, kAllGather, kReduceTree
+  kBarrier = 1,
+  kBroadcast,
+  kAllReduce,
+  kControl,
+  kAllGather,
+  kReduceTree
 };
 enum class WireType : std::uint16_t { kBytes = 0, kF32, kBf16, kF16, kF64, kU64 };
 

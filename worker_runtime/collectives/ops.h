@@ -40,8 +40,7 @@ absl::Status all_reduce_sum(Collectives& group, std::span<float> data, WireType 
 // `result` (length f32) receives the tree sum, bitwise the same for any split of the leaves.
 absl::Status all_reduce_tree(Collectives& group, std::uint64_t leaf_count,
                              std::span<const std::span<const float>> subtrees,
-                             std::span<float> result, std::size_t block,
-                             std::uint64_t layout_hash);
+                             std::span<float> result, std::size_t block, std::uint64_t layout_hash);
 
 // One node of the tree: leaves [first, first + width), width a power of two, first % width == 0.
 struct Subtree {
@@ -62,19 +61,19 @@ LeafRange leaf_range(std::uint64_t leaf_count, int size, int rank);
 
 // The one small all-reduce of a step. Everything that all ranks must decide alike rides in it.
 struct Control {
-  bool found_inf = false;              // MAX
+  bool found_inf = false;  // MAX
   // (tensor index, rank) of the first non-finite gradient; MIN. kNone: none.
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
-  std::uint64_t first_bad = kNone;     // tensor index << 32 | rank
-  bool stop = false;                   // MAX
-  std::uint64_t tokens = 0;            // SUM
-  double loss_sum = 0;                 // SUM in rank order, FP64
+  std::uint64_t first_bad = kNone;  // tensor index << 32 | rank
+  bool stop = false;                // MAX
+  std::uint64_t tokens = 0;         // SUM
+  double loss_sum = 0;              // SUM in rank order, FP64
   // Per-block partial squared norms of the blocks this rank owns, gathered in block order.
-  std::vector<double> norm_partials;   // in: own blocks; out: all blocks
+  std::vector<double> norm_partials;  // in: own blocks; out: all blocks
   // Loss sums of this rank's micro-batches; out: all, in global micro-batch order. loss_sum of
   // the result is their sum in that order when given.
   std::vector<double> micro_losses;
-  std::uint64_t fingerprint = 0;       // must be equal on all ranks, else kFailedPrecondition
+  std::uint64_t fingerprint = 0;  // must be equal on all ranks, else kFailedPrecondition
 };
 absl::StatusOr<Control> control_all_reduce(Collectives& group, const Control& mine);
 

@@ -1,0 +1,2 @@
+muster_test(collectives_test LABEL unit SOURCES unit/collectives/ops_test.cc
+            LINK muster::collectives ${MUSTER_GLOO})
