@@ -19,15 +19,16 @@ TOP_LEVEL = {
 }
 
 # Folder -> prefixes of "project includes" it may use. The longest matching folder decides.
+# Generated messages are included as "muster/v1/….pb.h".
 MAY_INCLUDE = {
     "proto/base/": ("proto/base/",),
-    "proto/wire/": ("proto/base/", "proto/wire/", "proto/muster/v1/"),
+    "proto/wire/": ("proto/base/", "proto/wire/", "muster/v1/"),
     "agent/core/": ("proto/base/", "agent/core/"),
-    "agent/shell/": ("proto/", "agent/"),
+    "agent/shell/": ("proto/", "muster/v1/", "agent/"),
     "launcher/rendezvous/core/": ("proto/base/", "launcher/rendezvous/core/"),
-    "launcher/rendezvous/shell/": ("proto/", "launcher/rendezvous/"),
-    "launcher/": ("proto/", "agent/", "launcher/"),
-    "worker_runtime/": ("proto/", "worker_runtime/"),
+    "launcher/rendezvous/shell/": ("proto/", "muster/v1/", "launcher/rendezvous/"),
+    "launcher/": ("proto/", "muster/v1/", "agent/", "launcher/"),
+    "worker_runtime/": ("proto/", "muster/v1/", "worker_runtime/"),
 }
 STANDARD_ONLY = ("proto/base/", "agent/core/", "launcher/rendezvous/core/")
 STANDARD_HEADERS = set("""
