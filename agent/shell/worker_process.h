@@ -37,14 +37,14 @@ namespace muster::agent {
 struct WorkerExit {
   pid_t pid = 0;      // 0: it never started
   ExitStatus status;  // kExecFailed: value is errno, detail the reason in words
-  int si_code = 0;    // CLD_EXITED, CLD_KILLED, CLD_DUMPED; 0 for kExecFailed
+  int wait_code = 0;    // CLD_EXITED, CLD_KILLED, CLD_DUMPED; 0 for kExecFailed
   int wait_status = 0;
   std::uint64_t order = 0;  // rises over all workers of the Supervisor: who ended first
   Duration run{0};
   std::uint64_t max_rss_bytes = 0;
 };
 
-// ExitStatus of a waitid result.
+// ExitStatus of a waitid result (si_code, si_status).
 ExitStatus decode_exit(int wait_code, int wait_status);
 
 struct WorkerRequest {
@@ -81,7 +81,7 @@ class Supervisor {
   void set_kill_limit(Duration limit);
 
  private:
-  friend class WorkerProcess;
+  friend class WorkerProcess;  // its State needs ours
   struct State;
   std::shared_ptr<State> state_;
 };

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/shell/guardian.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+
+#include "agent/shell/descendants.h"
+#include "proto/base/check.h"
+#include "proto/base/job.h"
+
+namespace muster::agent {
+namespace {
+
+constexpr Duration kKillLimit = 5s;
+
+// One write, so that the line is not torn; a closed stderr is no reason to do anything else.
+void print_line(const std::string& text) {
+  const std::string line = "muster: " + text + "\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+// What the guardian passes on and waits for. The terminal's stop signals are not among them: the
+// shell must see the guardian stop with the agent.
+std::vector<int> guarded_signals(const StartingState& start) {
+  std::vector<int> signals = stop_signals(start);
+  for (const int signal : default_forward_signals()) signals.push_back(signal);
+  return signals;
+}
+
+// Children we had before the agent (`sidecar & exec muster run …`) are not ours to kill.
+class Guard {
+ public:
+  Guard(pid_t agent, std::set<pid_t> bystanders, const std::vector<int>& signals)
+      : agent_(agent), bystanders_(std::move(bystanders)) {
+    sigemptyset(&waited_);
+    sigaddset(&waited_, SIGCHLD);
+    for (const int signal : signals) sigaddset(&waited_, signal);
+  }
+
+  int run() {
+    while (!reap_until_agent_ended()) {
+      siginfo_t info{};
+      const int signal = ::sigwaitinfo(&waited_, &info);
+      if (signal <= 0 || signal == SIGCHLD) continue;
+      // What the terminal driver sent has reached the agent as well: it is in our process group.
+      if (info.si_code != SI_KERNEL) ::kill(agent_, signal);
+    }
+    return finish();
+  }
+
+ private:
+  // Reaps every child that ended: as process 1 nobody else would.
+  bool reap_until_agent_ended() {
+    for (;;) {
+      siginfo_t info{};
+      if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) return ended_;
+      if (info.si_pid == agent_) {
+        ended_ = true;
+        code_ = info.si_code;
+        status_ = info.si_status;
+        return true;
+      }
+      bystanders_.erase(info.si_pid);
+    }
+  }
+
+  int finish() {
+    const KillReport report = kill_all_below_self(kKillLimit, bystanders_);
+    for (const ProcessInfo& process : report.survivors) {
+      print_line("process " + std::to_string(process.pid) + " (state " + process.state +
+                 ") cannot be killed");
+    }
+    if (code_ == CLD_EXITED) return status_;
+    print_line("the agent (pid " + std::to_string(agent_) + ") was killed by " +
+               signal_name(status_) + "; its workers were stopped");
+    return kAgentKilledExitCode;
+  }
+
+  pid_t agent_;
+  std::set<pid_t> bystanders_;
+  sigset_t waited_{};
+  bool ended_ = false;
+  int code_ = 0;
+  int status_ = 0;
+};
+
+}  // namespace
+
+int run_guarded(const std::function<int(const Guarded&)>& agent_main) {
+  Guarded guarded;
+  guarded.start = capture_starting_state();
+  guarded.guardian = ::getpid();
+  const std::vector<pid_t> children = children_of(guarded.guardian);
+  const std::vector<int> signals = guarded_signals(guarded.start);
+  take_signals(guarded.start, signals);
+  MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+  const pid_t agent = ::fork();
+  if (agent < 0) {
+    print_line("cannot start the agent: fork failed, errno " + std::to_string(errno));
+    return kAgentKilledExitCode;
+  }
+  if (agent == 0) {
+    // Not inherited. From here on a killed guardian is noticed by GuardianWatch.
+    MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+    return agent_main(guarded);
+  }
+  return Guard(agent, std::set<pid_t>(children.begin(), children.end()), signals).run();
+}
+
+// ------------------------------------------------------------------ GuardianWatch
+
+struct GuardianWatch::State : std::enable_shared_from_this<GuardianWatch::State> {
+  State(boost::asio::io_context& io, std::function<void()> callback)
+      : descriptor(io), lost(std::move(callback)) {}
+
+  boost::asio::posix::stream_descriptor descriptor;
+  std::function<void()> lost;
+  bool closed = false;
+
+  void tell() {
+    if (std::exchange(closed, true)) return;
+    lost();
+  }
+
+  void watch(boost::asio::io_context& io, pid_t guardian) {
+    const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, guardian, 0U));
+    boost::system::error_code error;
+    if (pidfd >= 0) descriptor.assign(pidfd, error);
+    // Asked after the descriptor is open: if it still is our parent, the descriptor is its.
+    if (pidfd < 0 || ::getppid() != guardian) {
+      boost::asio::post(io, [self = shared_from_this()] { self->tell(); });
+      return;
+    }
+    MUSTER_CHECK(!error);
+    descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                          [self = shared_from_this()](const boost::system::error_code& failure) {
+                            if (!failure) self->tell();
+                          });
+  }
+};
+
+GuardianWatch::GuardianWatch(boost::asio::io_context& io, pid_t guardian,
+                             std::function<void()> lost)
+    : state_(std::make_shared<State>(io, std::move(lost))) {
+  state_->watch(io, guardian);
+}
+
+GuardianWatch::~GuardianWatch() {
+  state_->closed = true;
+  boost::system::error_code ignored;
+  state_->descriptor.close(ignored);
+}
+
+}  // namespace muster::agent

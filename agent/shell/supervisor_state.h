@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The insides of Supervisor and WorkerProcess; included by worker_process.cc only.
+//
+// Thread rule: io thread only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/shell/descendants.h"
+#include "agent/shell/worker_process.h"
+
+namespace muster::agent {
+
+struct Supervisor::State {
+  explicit State(boost::asio::io_context& context) : io(context) {}
+
+  boost::asio::io_context& io;
+  std::map<pid_t, std::shared_ptr<WorkerProcess::State>> workers;  // leaders not yet reaped
+  std::set<pid_t> bystanders;  // children from before; never waited for
+  std::map<std::pair<pid_t, std::uint64_t>, pid_t> owners;  // orphan (pid, start) -> worker
+  std::unique_ptr<SignalWatch> child_signal;
+  std::uint64_t next_order = 1;
+  Duration kill_limit = 5s;
+  bool started_any = false;
+  bool closed = false;
+
+  // Children that are neither workers nor bystanders: adopted.
+  std::vector<pid_t> orphans() const;
+  void reap_orphans();
+  void children_changed();
+  // The worker whose descent `orphan` is: by session or group, else by marker.
+  std::optional<pid_t> owner_of(const ProcessInfo& orphan);
+  bool any_other_leader_lives(pid_t than) const;
+};
+
+struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State> {
+  State(std::shared_ptr<Supervisor::State> owner, WorkerCallbacks calls)
+      : supervisor(std::move(owner)),
+        callbacks(std::move(calls)),
+        descriptor(supervisor->io),
+        timer(supervisor->io) {}
+
+  std::shared_ptr<Supervisor::State> supervisor;
+  WorkerCallbacks callbacks;
+  boost::asio::posix::stream_descriptor descriptor;  // the pidfd
+  boost::asio::steady_timer timer;                   // repeats SIGKILL
+  std::string marker;
+  pid_t leader = 0;
+  Instant started;
+  bool has_ended = false;
+  bool is_gone = false;
+  bool closed = false;    // no callback any more
+  bool killing = false;
+  bool reported = false;  // as unkillable
+  SignalScope kill_scope = SignalScope::kLeader;
+  Instant kill_deadline;
+  Duration kill_pause{0};
+
+  std::vector<ProcessInfo> below();     // living processes of it, less the leader
+  std::vector<ProcessInfo> unkilled();  // what is left of kill_scope
+  void watch();
+  void read_status();
+  void check_gone();
+  void forget();
+  void send(int signal, SignalScope scope);
+  void deliver(int signal, SignalScope scope);
+  void kill_pass(SignalScope scope);
+  void watch_kill();
+};
+
+}  // namespace muster::agent

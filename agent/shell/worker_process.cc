@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/shell/worker_process.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include "agent/shell/io_loop.h"
+#include "agent/shell/supervisor_state.h"
+#include "proto/base/check.h"
+
+namespace muster::agent {
+
+ExitStatus decode_exit(int wait_code, int wait_status) {
+  ExitStatus status;
+  status.kind =
+      wait_code == CLD_EXITED ? ExitStatus::Kind::kExited : ExitStatus::Kind::kSignaled;
+  status.value = wait_status;
+  status.core_dumped = wait_code == CLD_DUMPED;
+  return status;
+}
+
+// ------------------------------------------------------------------ Supervisor::State
+
+std::vector<pid_t> Supervisor::State::orphans() const {
+  std::vector<pid_t> found;
+  for (const pid_t child : children_of(::getpid())) {
+    if (!workers.contains(child) && !bystanders.contains(child)) found.push_back(child);
+  }
+  return found;
+}
+
+void Supervisor::State::reap_orphans() {
+  for (const pid_t orphan : orphans()) ::waitpid(orphan, nullptr, WNOHANG);
+}
+
+void Supervisor::State::children_changed() {
+  reap_orphans();
+  // A copy: callbacks may start and destroy workers.
+  const std::map<pid_t, std::shared_ptr<WorkerProcess::State>> now = workers;
+  for (const auto& [pid, worker] : now) worker->check_gone();
+}
+
+std::optional<pid_t> Supervisor::State::owner_of(const ProcessInfo& orphan) {
+  for (const auto& [pid, worker] : workers) {
+    if (orphan.session == pid || orphan.group == pid) return pid;
+  }
+  const auto key = std::make_pair(orphan.pid, orphan.start_time);
+  if (const auto known = owners.find(key); known != owners.end()) return known->second;
+  for (const auto& [pid, worker] : workers) {
+    if (worker->marker.empty()) continue;
+    if (has_environment_entry(orphan.pid, worker->marker).value_or(false)) {
+      owners[key] = pid;
+      return pid;
+    }
+  }
+  return std::nullopt;
+}
+
+bool Supervisor::State::any_other_leader_lives(pid_t than) const {
+  return std::any_of(workers.begin(), workers.end(), [than](const auto& entry) {
+    return entry.first != than && !entry.second->has_ended;
+  });
+}
+
+// ------------------------------------------------------------------ WorkerProcess::State
+
+std::vector<ProcessInfo> WorkerProcess::State::below() {
+  std::vector<ProcessInfo> found;
+  const auto add = [&found](const ProcessInfo& process) {
+    if (process.state != 'Z' && process.state != 'X') found.push_back(process);
+  };
+  for (const pid_t pid : supervisor->orphans()) {
+    const auto orphan = read_process(pid);
+    if (!orphan) continue;
+    const std::optional<pid_t> owner = supervisor->owner_of(*orphan);
+    // Whose it is cannot be told: it belongs to whichever worker goes last.
+    const bool ours = owner ? *owner == leader : !supervisor->any_other_leader_lives(leader);
+    if (!ours) continue;
+    add(*orphan);
+    for (const ProcessInfo& process : descendants_of(pid)) add(process);
+  }
+  if (!has_ended) {
+    for (const ProcessInfo& process : descendants_of(leader)) add(process);
+  }
+  return found;
+}
+
+void WorkerProcess::State::watch() {
+  descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                        [self = shared_from_this()](const boost::system::error_code& error) {
+                          if (error || self->closed) return;
+                          self->read_status();
+                        });
+}
+
+// Reads how the leader ended and leaves the zombie: it pins pid, group and session.
+void WorkerProcess::State::read_status() {
+  siginfo_t info{};
+  rusage usage{};
+  const long result = ::syscall(SYS_waitid, P_PIDFD, descriptor.native_handle(), &info,
+                                WEXITED | WNOHANG | WNOWAIT, &usage);
+  MUSTER_CHECK(result == 0);
+  if (info.si_pid == 0) return watch();
+  has_ended = true;
+  WorkerExit exit;
+  exit.pid = leader;
+  exit.wait_code = info.si_code;
+  exit.wait_status = info.si_status;
+  exit.status = decode_exit(info.si_code, info.si_status);
+  exit.order = supervisor->next_order++;
+  exit.run = IoLoop::now() - started;
+  exit.max_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+  if (callbacks.ended) callbacks.ended(exit);
+  check_gone();
+}
+
+void WorkerProcess::State::check_gone() {
+  if (closed || is_gone || !has_ended) return;
+  supervisor->reap_orphans();
+  if (!supervisor->orphans().empty() && !below().empty()) return;
+  MUSTER_CHECK(::waitpid(leader, nullptr, WNOHANG) == leader);
+  forget();
+  is_gone = true;
+  // Others may have waited for this leader's end to own what nobody owns.
+  boost::asio::post(supervisor->io, [supervisor = supervisor] {
+    if (!supervisor->closed) supervisor->children_changed();
+  });
+  if (callbacks.gone) callbacks.gone();
+}
+
+// The pid may be reused from here on.
+void WorkerProcess::State::forget() {
+  supervisor->workers.erase(leader);
+  std::erase_if(supervisor->owners, [this](const auto& entry) { return entry.second == leader; });
+  boost::system::error_code ignored;
+  descriptor.close(ignored);
+  timer.cancel();
+}
+
+void WorkerProcess::State::send(int signal, SignalScope scope) {
+  if (closed || is_gone || leader == 0) return;
+  if (signal != SIGKILL) {
+    deliver(signal, scope);
+    return;
+  }
+  kill_pass(scope);
+  kill_scope = killing ? std::max(kill_scope, scope) : scope;
+  killing = true;
+  kill_deadline = IoLoop::now() + supervisor->kill_limit;
+  kill_pause = 2ms;
+  watch_kill();
+}
+
+void WorkerProcess::State::deliver(int signal, SignalScope scope) {
+  // Down from the leader: what a dying leader would take along has had the signal before.
+  if (!has_ended && scope != SignalScope::kGroup) {
+    ::syscall(SYS_pidfd_send_signal, descriptor.native_handle(), signal, nullptr, 0U);
+  }
+  if (scope == SignalScope::kGroup) ::kill(-leader, signal);
+  if (scope != SignalScope::kDescendants) return;
+  for (const ProcessInfo& process : below()) signal_process(process, signal);
+}
+
+// Kills what is in scope, again while there is something new: a tree that forks faster than it is
+// listed is frozen first.
+void WorkerProcess::State::kill_pass(SignalScope scope) {
+  constexpr int kPasses = 8;
+  std::set<std::pair<pid_t, std::uint64_t>> known;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    if (scope != SignalScope::kDescendants) return deliver(SIGKILL, scope);
+    if (pass == 0) ::kill(-leader, SIGKILL);
+    if (pass > 2) deliver(SIGSTOP, SignalScope::kDescendants);
+    bool found_new = false;
+    for (const ProcessInfo& process : below()) {
+      found_new = known.emplace(process.pid, process.start_time).second || found_new;
+      signal_process(process, SIGKILL);
+    }
+    if (!found_new) return;
+  }
+}
+
+// What SIGKILL has not ended yet, in the scope it was sent to.
+std::vector<ProcessInfo> WorkerProcess::State::unkilled() {
+  std::vector<ProcessInfo> left;
+  if (!has_ended) {
+    if (auto process = read_process(leader)) {
+      if (process->state != 'Z' && process->state != 'X') left.push_back(*process);
+    }
+  }
+  if (kill_scope == SignalScope::kLeader) return left;
+  for (const ProcessInfo& process : below()) {
+    if (kill_scope == SignalScope::kDescendants || process.group == leader) {
+      left.push_back(process);
+    }
+  }
+  return left;
+}
+
+void WorkerProcess::State::watch_kill() {
+  timer.expires_after(kill_pause);
+  timer.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (error || self->closed || self->is_gone) return;
+    const std::vector<ProcessInfo> left = self->unkilled();
+    if (left.empty()) {
+      self->killing = false;
+      return;
+    }
+    if (IoLoop::now() >= self->kill_deadline) {
+      self->killing = false;
+      if (std::exchange(self->reported, true) || !self->callbacks.unkillable) return;
+      self->callbacks.unkillable(left.front().pid, std::string(1, left.front().state));
+      return;
+    }
+    self->kill_pass(self->kill_scope);
+    self->kill_pause = std::min<Duration>(self->kill_pause * 2, 100ms);
+    self->watch_kill();
+  });
+}
+
+// ------------------------------------------------------------------ Supervisor
+
+Supervisor::Supervisor(boost::asio::io_context& io) : state_(std::make_shared<State>(io)) {
+  MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+  for (const pid_t child : children_of(::getpid())) state_->bystanders.insert(child);
+  state_->child_signal = std::make_unique<SignalWatch>(
+      io, std::vector<int>{SIGCHLD},
+      [state = std::weak_ptr(state_)](const SignalInfo&) {
+        if (const auto alive = state.lock()) alive->children_changed();
+      });
+}
+
+Supervisor::~Supervisor() {
+  state_->closed = true;
+  state_->child_signal.reset();
+  // Workers that outlive us have no supervisor any more: nothing of them may stay.
+  const auto workers = std::exchange(state_->workers, {});
+  for (const auto& [pid, worker] : workers) {
+    worker->closed = true;
+    worker->is_gone = true;
+    boost::system::error_code ignored;
+    worker->descriptor.close(ignored);
+    worker->timer.cancel();
+  }
+  if (state_->started_any) kill_all_below_self(state_->kill_limit, state_->bystanders);
+}
+
+void Supervisor::set_kill_limit(Duration limit) { state_->kill_limit = limit; }
+
+std::unique_ptr<WorkerProcess> Supervisor::start(const WorkerRequest& request,
+                                                 WorkerCallbacks callbacks) {
+  auto worker = std::make_shared<WorkerProcess::State>(state_, std::move(callbacks));
+  worker->marker = request.marker;
+  worker->started = IoLoop::now();
+  SpawnResult result = spawn(request.spawn);
+  boost::system::error_code error;
+  if (result.ok()) {
+    state_->started_any = true;
+    worker->leader = result.pid;
+    state_->workers[result.pid] = worker;
+    worker->descriptor.assign(result.pidfd.release(), error);
+    MUSTER_CHECK(!error);
+    boost::asio::post(state_->io, [worker] {
+      if (worker->closed) return;
+      if (worker->callbacks.spawned) worker->callbacks.spawned(worker->leader);
+      if (!worker->closed) worker->watch();
+    });
+  } else {
+    worker->has_ended = true;
+    WorkerExit exit;
+    exit.status.kind = ExitStatus::Kind::kExecFailed;
+    exit.status.value = result.error;
+    exit.status.detail = std::move(result.detail);
+    exit.order = state_->next_order++;
+    boost::asio::post(state_->io, [worker, exit] {
+      if (!worker->closed && worker->callbacks.ended) worker->callbacks.ended(exit);
+      if (worker->closed) return;
+      worker->is_gone = true;
+      if (worker->callbacks.gone) worker->callbacks.gone();
+    });
+  }
+  return std::unique_ptr<WorkerProcess>(new WorkerProcess(std::move(worker)));
+}
+
+// ------------------------------------------------------------------ WorkerProcess
+
+WorkerProcess::WorkerProcess(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+WorkerProcess::~WorkerProcess() {
+  if (!state_->closed && !state_->is_gone && state_->leader != 0) {
+    if (!state_->has_ended) {
+      ::syscall(SYS_pidfd_send_signal, state_->descriptor.native_handle(), SIGKILL, nullptr, 0U);
+    }
+    state_->kill_pass(SignalScope::kDescendants);
+    state_->forget();
+    // Its zombie is an orphan now; the SIGCHLD may have come already.
+    boost::asio::post(state_->supervisor->io, [supervisor = state_->supervisor] {
+      if (!supervisor->closed) supervisor->children_changed();
+    });
+  }
+  state_->closed = true;
+}
+
+void WorkerProcess::signal(int signal, SignalScope scope) { state_->send(signal, scope); }
+pid_t WorkerProcess::pid() const { return state_->leader; }
+bool WorkerProcess::alive() const { return state_->leader != 0 && !state_->has_ended; }
+bool WorkerProcess::gone() const { return state_->is_gone; }
+
+std::vector<pid_t> WorkerProcess::descendants() const {
+  std::vector<pid_t> pids;
+  if (state_->is_gone || state_->closed || state_->leader == 0) return pids;
+  for (const ProcessInfo& process : state_->below()) pids.push_back(process.pid);
+  return pids;
+}
+
+}  // namespace muster::agent
