@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/descendants.h"
 
+#include <algorithm>
+#include <charconv>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <map>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,10 +14,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <charconv>
-#include <map>
 
 #include "agent/shell/unique_fd.h"
 
@@ -86,7 +85,8 @@ std::vector<pid_t> listed_children(pid_t pid) {
       if (error != std::errc()) break;
       children.push_back(child);
       at = rest;
-      while (at != end && *at == ' ') ++at;
+      while (at != end && *at == ' ')
+        ++at;
     }
   }
   return children;
@@ -114,11 +114,11 @@ std::optional<ProcessInfo> read_process(pid_t pid) {
   ProcessInfo process;
   process.pid = pid;
   unsigned long long start_time = 0;
-  const int fields = ::sscanf(text->c_str() + name_end + 1,
-                              " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-                              "%*d %*d %llu",
-                              &process.state, &process.parent, &process.group, &process.session,
-                              &start_time);
+  const int fields =
+      ::sscanf(text->c_str() + name_end + 1,
+               " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+               "%*d %*d %llu",
+               &process.state, &process.parent, &process.group, &process.session, &start_time);
   if (fields != 5) return std::nullopt;
   process.start_time = start_time;
   return process;
@@ -197,7 +197,8 @@ KillReport kill_all_below_self(Duration limit, const std::set<pid_t>& except) {
       found_new = known.emplace(process.pid, process.start_time).second || found_new;
       if (pass > 2) signal_process(process, SIGSTOP);
     }
-    for (const ProcessInfo& process : living) signal_process(process, SIGKILL);
+    for (const ProcessInfo& process : living)
+      signal_process(process, SIGKILL);
     if (found_new) {
       pause_ms = 0;
     } else {

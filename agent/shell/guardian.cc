@@ -2,14 +2,13 @@
 #include "agent/shell/guardian.h"
 
 #include <errno.h>
+#include <set>
 #include <signal.h>
+#include <string>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -35,7 +34,8 @@ void print_line(const std::string& text) {
 // shell must see the guardian stop with the agent.
 std::vector<int> guarded_signals(const StartingState& start) {
   std::vector<int> signals = stop_signals(start);
-  for (const int signal : default_forward_signals()) signals.push_back(signal);
+  for (const int signal : default_forward_signals())
+    signals.push_back(signal);
   return signals;
 }
 
@@ -46,7 +46,8 @@ class Guard {
       : agent_(agent), bystanders_(std::move(bystanders)) {
     sigemptyset(&waited_);
     sigaddset(&waited_, SIGCHLD);
-    for (const int signal : signals) sigaddset(&waited_, signal);
+    for (const int signal : signals)
+      sigaddset(&waited_, signal);
   }
 
   int run() {

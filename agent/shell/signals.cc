@@ -5,7 +5,6 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <utility>
 
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -40,7 +39,9 @@ std::vector<int> stop_signals(const StartingState& start) {
   return signals;
 }
 
-std::vector<int> default_forward_signals() { return {SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH}; }
+std::vector<int> default_forward_signals() {
+  return {SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
+}
 
 void take_signals(const StartingState& start, const std::vector<int>& signals) {
   ::signal(SIGPIPE, SIG_IGN);
@@ -49,7 +50,8 @@ void take_signals(const StartingState& start, const std::vector<int>& signals) {
   ::signal(SIGCHLD, SIG_DFL);
   // A second, shorter list gives back what the first took.
   std::vector<int> managed = default_forward_signals();
-  for (const int signal : stop_signals(start)) managed.push_back(signal);
+  for (const int signal : stop_signals(start))
+    managed.push_back(signal);
   for (const int signal : managed) {
     ::signal(signal, start.was_ignored(signal) ? SIG_IGN : SIG_DFL);
   }
@@ -97,7 +99,8 @@ SignalWatch::SignalWatch(boost::asio::io_context& io, const std::vector<int>& si
     : state_(std::make_shared<State>(io, std::move(arrived))) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : signals) sigaddset(&set, signal);
+  for (const int signal : signals)
+    sigaddset(&set, signal);
   const int fd = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   MUSTER_CHECK(fd >= 0);
   boost::system::error_code error;

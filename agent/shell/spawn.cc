@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/spawn.h"
 
+#include <array>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -10,10 +11,8 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
 #include <type_traits>
+#include <unistd.h>
 #include <utility>
 
 namespace muster::agent {
@@ -58,15 +57,14 @@ struct KernelSigaction {  // as the kernel has it; all but the handler stays zer
   std::array<unsigned long, 7> rest{};
 };
 
-[[noreturn]] RAW void fail(
-    ChildPlan* plan, const char* step) {
+[[noreturn]] RAW void fail(ChildPlan* plan, const char* step) {
   plan->error = errno;
   plan->step = step;
-  for (;;) call(SYS_exit_group, 127);
+  for (;;)
+    call(SYS_exit_group, 127);
 }
 
-RAW void restore_signals(
-    ChildPlan* plan) {
+RAW void restore_signals(ChildPlan* plan) {
   KernelSigaction action;
   for (int signal = 1; signal <= 64; ++signal) {
     if (signal == SIGKILL || signal == SIGSTOP) continue;
@@ -76,8 +74,7 @@ RAW void restore_signals(
   }
 }
 
-RAW void arrange_stdio(
-    ChildPlan* plan) {
+RAW void arrange_stdio(ChildPlan* plan) {
   int null = -1;
   for (int target = 0; target < 3; ++target) {
     int& source = plan->stdio[static_cast<std::size_t>(target)];
@@ -94,15 +91,16 @@ RAW void arrange_stdio(
   }
   for (int target = 0; target < 3; ++target) {
     const int source = plan->stdio[static_cast<std::size_t>(target)];
-    const long done = source == target ? call(SYS_fcntl, target, F_SETFD, 0)
-                                       : call(SYS_dup3, source, target, 0);
+    const long done =
+        source == target ? call(SYS_fcntl, target, F_SETFD, 0) : call(SYS_dup3, source, target, 0);
     if (done < 0) fail(plan, "dup");
   }
   if (call(SYS_close_range, 3U, ~0U, 0) < 0) {
     // Kernels before 5.9. All of ours are close-on-exec anyway; this is for what we inherited.
     const rlim_t limit = plan->start->limits[RLIMIT_NOFILE].rlim_cur;
     const int end = limit > 65536 ? 65536 : static_cast<int>(limit);
-    for (int fd = 3; fd < end; ++fd) call(SYS_close, fd);
+    for (int fd = 3; fd < end; ++fd)
+      call(SYS_close, fd);
   }
 }
 
@@ -139,7 +137,8 @@ std::uint32_t limits_that_differ(const StartingState& start) {
 }
 
 std::string explain(const SpawnRequest& request, int error, const char* step) {
-  if (step != nullptr) return std::string("cannot start a process: ") + step + ": " + ::strerror(error);
+  if (step != nullptr)
+    return std::string("cannot start a process: ") + step + ": " + ::strerror(error);
   std::string text = request.program + ": " + ::strerror(error);
   if (error == ENOENT && ::access(request.program.c_str(), F_OK) == 0) {
     text = request.program + ": the interpreter it names does not exist";
@@ -153,7 +152,8 @@ std::string explain(const SpawnRequest& request, int error, const char* step) {
 std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   pointers.reserve(strings.size() + 1);
-  for (std::string& text : strings) pointers.push_back(text.data());
+  for (std::string& text : strings)
+    pointers.push_back(text.data());
   pointers.push_back(nullptr);
   return pointers;
 }
@@ -183,7 +183,8 @@ SpawnResult spawn(const SpawnRequest& request) {
   std::vector<std::string> argv = request.argv;
   std::vector<std::string> environment;
   environment.reserve(request.environment.size());
-  for (const auto& [name, value] : request.environment) environment.push_back(name + "=" + value);
+  for (const auto& [name, value] : request.environment)
+    environment.push_back(name + "=" + value);
   const std::vector<char*> argv_pointers = pointers_to(argv);
   const std::vector<char*> environment_pointers = pointers_to(environment);
 

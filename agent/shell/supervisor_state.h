@@ -60,7 +60,7 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   Instant started;
   bool has_ended = false;
   bool is_gone = false;
-  bool closed = false;    // no callback any more
+  bool closed = false;  // no callback any more
   bool killing = false;
   bool reported = false;  // as unkillable
   SignalScope kill_scope = SignalScope::kLeader;

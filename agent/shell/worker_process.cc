@@ -1,34 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/worker_process.h"
 
+#include <algorithm>
 #include <errno.h>
+#include <optional>
+#include <set>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <optional>
-#include <set>
 #include <utility>
 
 #include <boost/asio/post.hpp>
 
+#include "agent/core/exit_status.h"
 #include "agent/shell/io_loop.h"
 #include "agent/shell/supervisor_state.h"
 #include "proto/base/check.h"
 
 namespace muster::agent {
-
-ExitStatus decode_exit(int wait_code, int wait_status) {
-  ExitStatus status;
-  status.kind =
-      wait_code == CLD_EXITED ? ExitStatus::Kind::kExited : ExitStatus::Kind::kSignaled;
-  status.value = wait_status;
-  status.core_dumped = wait_code == CLD_DUMPED;
-  return status;
-}
 
 // ------------------------------------------------------------------ Supervisor::State
 
@@ -41,14 +32,16 @@ std::vector<pid_t> Supervisor::State::orphans() const {
 }
 
 void Supervisor::State::reap_orphans() {
-  for (const pid_t orphan : orphans()) ::waitpid(orphan, nullptr, WNOHANG);
+  for (const pid_t orphan : orphans())
+    ::waitpid(orphan, nullptr, WNOHANG);
 }
 
 void Supervisor::State::children_changed() {
   reap_orphans();
   // A copy: callbacks may start and destroy workers.
   const std::map<pid_t, std::shared_ptr<WorkerProcess::State>> now = workers;
-  for (const auto& [pid, worker] : now) worker->check_gone();
+  for (const auto& [pid, worker] : now)
+    worker->check_gone();
 }
 
 std::optional<pid_t> Supervisor::State::owner_of(const ProcessInfo& orphan) {
@@ -88,10 +81,12 @@ std::vector<ProcessInfo> WorkerProcess::State::below() {
     const bool ours = owner ? *owner == leader : !supervisor->any_other_leader_lives(leader);
     if (!ours) continue;
     add(*orphan);
-    for (const ProcessInfo& process : descendants_of(pid)) add(process);
+    for (const ProcessInfo& process : descendants_of(pid))
+      add(process);
   }
   if (!has_ended) {
-    for (const ProcessInfo& process : descendants_of(leader)) add(process);
+    for (const ProcessInfo& process : descendants_of(leader))
+      add(process);
   }
   return found;
 }
@@ -117,7 +112,7 @@ void WorkerProcess::State::read_status() {
   exit.pid = leader;
   exit.wait_code = info.si_code;
   exit.wait_status = info.si_status;
-  exit.status = decode_exit(info.si_code, info.si_status);
+  exit.status = decode_wait(info.si_code, info.si_status);
   exit.order = supervisor->next_order++;
   exit.run = IoLoop::now() - started;
   exit.max_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
@@ -169,7 +164,8 @@ void WorkerProcess::State::deliver(int signal, SignalScope scope) {
   }
   if (scope == SignalScope::kGroup) ::kill(-leader, signal);
   if (scope != SignalScope::kDescendants) return;
-  for (const ProcessInfo& process : below()) signal_process(process, signal);
+  for (const ProcessInfo& process : below())
+    signal_process(process, signal);
 }
 
 // Kills what is in scope, again while there is something new: a tree that forks faster than it is
@@ -232,10 +228,10 @@ void WorkerProcess::State::watch_kill() {
 
 Supervisor::Supervisor(boost::asio::io_context& io) : state_(std::make_shared<State>(io)) {
   MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
-  for (const pid_t child : children_of(::getpid())) state_->bystanders.insert(child);
+  for (const pid_t child : children_of(::getpid()))
+    state_->bystanders.insert(child);
   state_->child_signal = std::make_unique<SignalWatch>(
-      io, std::vector<int>{SIGCHLD},
-      [state = std::weak_ptr(state_)](const SignalInfo&) {
+      io, std::vector<int>{SIGCHLD}, [state = std::weak_ptr(state_)](const SignalInfo&) {
         if (const auto alive = state.lock()) alive->children_changed();
       });
 }
@@ -255,7 +251,9 @@ Supervisor::~Supervisor() {
   if (state_->started_any) kill_all_below_self(state_->kill_limit, state_->bystanders);
 }
 
-void Supervisor::set_kill_limit(Duration limit) { state_->kill_limit = limit; }
+void Supervisor::set_kill_limit(Duration limit) {
+  state_->kill_limit = limit;
+}
 
 std::unique_ptr<WorkerProcess> Supervisor::start(const WorkerRequest& request,
                                                  WorkerCallbacks callbacks) {
@@ -311,15 +309,24 @@ WorkerProcess::~WorkerProcess() {
   state_->closed = true;
 }
 
-void WorkerProcess::signal(int signal, SignalScope scope) { state_->send(signal, scope); }
-pid_t WorkerProcess::pid() const { return state_->leader; }
-bool WorkerProcess::alive() const { return state_->leader != 0 && !state_->has_ended; }
-bool WorkerProcess::gone() const { return state_->is_gone; }
+void WorkerProcess::signal(int signal, SignalScope scope) {
+  state_->send(signal, scope);
+}
+pid_t WorkerProcess::pid() const {
+  return state_->leader;
+}
+bool WorkerProcess::alive() const {
+  return state_->leader != 0 && !state_->has_ended;
+}
+bool WorkerProcess::gone() const {
+  return state_->is_gone;
+}
 
 std::vector<pid_t> WorkerProcess::descendants() const {
   std::vector<pid_t> pids;
   if (state_->is_gone || state_->closed || state_->leader == 0) return pids;
-  for (const ProcessInfo& process : state_->below()) pids.push_back(process.pid);
+  for (const ProcessInfo& process : state_->below())
+    pids.push_back(process.pid);
   return pids;
 }
 

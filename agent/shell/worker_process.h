@@ -37,15 +37,12 @@ namespace muster::agent {
 struct WorkerExit {
   pid_t pid = 0;      // 0: it never started
   ExitStatus status;  // kExecFailed: value is errno, detail the reason in words
-  int wait_code = 0;    // CLD_EXITED, CLD_KILLED, CLD_DUMPED; 0 for kExecFailed
+  int wait_code = 0;  // CLD_EXITED, CLD_KILLED, CLD_DUMPED; 0 for kExecFailed
   int wait_status = 0;
   std::uint64_t order = 0;  // rises over all workers of the Supervisor: who ended first
   Duration run{0};
   std::uint64_t max_rss_bytes = 0;
 };
-
-// ExitStatus of a waitid result (si_code, si_status).
-ExitStatus decode_exit(int wait_code, int wait_status);
 
 struct WorkerRequest {
   SpawnRequest spawn;

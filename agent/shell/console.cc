@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/shell/console.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <map>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/shell/console_out.h"
+#include "agent/shell/stream_pump.h"
+#include "agent/shell/terminal/pty.h"
+
+namespace muster::agent {
+namespace {
+
+constexpr StreamId kOwnLines = 1;  // Muster's; workers' streams follow
+constexpr std::size_t kTailBytes = 4096;
+constexpr std::size_t kReadBytes = 64 * 1024;
+
+bool is_same_file(int a, int b) {
+  struct stat first {};
+  struct stat second {};
+  if (::fstat(a, &first) != 0 || ::fstat(b, &second) != 0) return false;
+  if (S_ISCHR(first.st_mode) && S_ISCHR(second.st_mode)) return first.st_rdev == second.st_rdev;
+  return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+}  // namespace
+
+ConsoleMode resolve_console_mode(const ConsoleConfig& config) {
+  if (config.mode != ConsoleMode::kAuto) return config.mode;
+  if (::isatty(config.stdout_fd) == 0) return ConsoleMode::kLines;
+  return config.local_workers == 1 ? ConsoleMode::kRaw : ConsoleMode::kPrefixed;
+}
+
+struct Console::State : std::enable_shared_from_this<Console::State> {
+  struct Waiter {
+    std::shared_ptr<boost::asio::steady_timer> timer;
+    std::function<void()> done;
+  };
+  struct Worker {
+    std::shared_ptr<StreamPump> out;
+    std::shared_ptr<StreamPump> err;
+    std::shared_ptr<TailBuffer> tail = std::make_shared<TailBuffer>();
+    std::shared_ptr<Instant> next_update = std::make_shared<Instant>();
+    std::vector<Waiter> waiters;
+    bool out_is_terminal = false;
+    bool err_is_terminal = false;
+
+    bool has_ended() const { return (!out || out->has_ended()) && (!err || err->has_ended()); }
+  };
+
+  State(boost::asio::io_context& context, ConsoleConfig settings)
+      : io(context), config(settings), mode(resolve_console_mode(settings)) {}
+
+  boost::asio::io_context& io;
+  ConsoleConfig config;
+  ConsoleMode mode;
+  std::shared_ptr<OutputDrops> console_drops = std::make_shared<OutputDrops>();
+  std::shared_ptr<OutputDrops> log_drops = std::make_shared<OutputDrops>();
+  std::vector<std::shared_ptr<ConsoleSurface>> surfaces;
+  std::shared_ptr<ConsoleOut> out;
+  std::shared_ptr<ConsoleOut> err;
+  std::shared_ptr<OutputWriter> log_writer;
+  std::shared_ptr<std::vector<char>> buffer;
+  std::map<std::uint32_t, Worker> workers;
+  StreamId next_stream = kOwnLines + 1;
+  bool closed = false;
+
+  void open_console();
+  std::shared_ptr<OutputTarget> console_target(const char* name, int fd);
+  std::shared_ptr<OutputTarget> open_log(const std::string& path);
+  int open_stream(const WorkerOutput& plan, Worker& worker, bool is_err, UniqueFd& owned);
+  UniqueFd open_source(Worker& worker, bool is_err, bool shown, UniqueFd& end);
+  std::string prefix_of(const WorkerOutput& plan, const ConsoleOut& console) const;
+  void say(std::string_view line);
+  void cut_off(Worker& worker);
+  void stream_ended(std::uint32_t local_rank);
+};
+
+void Console::State::open_console() {
+  const bool shared = is_same_file(config.stdout_fd, config.stderr_fd);
+  surfaces.push_back(std::make_shared<ConsoleSurface>(io, ::isatty(config.stdout_fd) == 1));
+  if (!shared) {
+    surfaces.push_back(std::make_shared<ConsoleSurface>(io, ::isatty(config.stderr_fd) == 1));
+  }
+  out = std::make_shared<ConsoleOut>(surfaces.front(), console_target("stdout", config.stdout_fd));
+  err = std::make_shared<ConsoleOut>(surfaces.back(), console_target("stderr", config.stderr_fd));
+  log_writer = std::make_shared<OutputWriter>(io);
+  buffer = std::make_shared<std::vector<char>>(kReadBytes);
+}
+
+std::shared_ptr<OutputTarget> Console::State::console_target(const char* name, int fd) {
+  auto target = std::make_shared<OutputTarget>();
+  target->name = name;
+  target->fd = fd;
+  target->give_up_on_close = true;
+  target->drops = console_drops;
+  target->failed = [self = weak_from_this(), name](int error) {
+    const auto state = self.lock();
+    if (!state || state->closed) return;
+    state->say(std::string("cannot write to ") + name + ": " + ::strerror(error) +
+               "; what cannot be shown is dropped, the job goes on");
+  };
+  return target;
+}
+
+std::shared_ptr<OutputTarget> Console::State::open_log(const std::string& path) {
+  const auto complain = [this, path](int error) {
+    say("cannot write " + path + ": " + ::strerror(error) +
+        "; what is lost is counted, the job goes on");
+  };
+  auto target = std::make_shared<OutputTarget>();
+  target->name = path;
+  target->owned.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!target->owned.valid()) {
+    ++log_drops->errors;
+    complain(errno);
+    return nullptr;
+  }
+  target->fd = target->owned.get();
+  target->drops = log_drops;
+  target->failed = [self = weak_from_this(), complain](int error) {
+    if (const auto state = self.lock(); state && !state->closed) complain(error);
+  };
+  return target;
+}
+
+std::string Console::State::prefix_of(const WorkerOutput& plan, const ConsoleOut& console) const {
+  const bool prefixed =
+      mode == ConsoleMode::kPrefixed ||
+      (mode == ConsoleMode::kPty && console.terminal() && config.local_workers > 1);
+  return prefixed ? "[" + std::to_string(plan.rank) + "] " : std::string();
+}
+
+// Opens a pipe, or a terminal in pty mode. Returns our end, invalid where there is none to be had.
+UniqueFd Console::State::open_source(Worker& worker, bool is_err, bool shown, UniqueFd& end) {
+  if (mode == ConsoleMode::kPty && shown) {
+    if (std::optional<Pty> pty = open_pty(config.stdout_fd)) {
+      end = std::move(pty->slave);
+      (is_err ? worker.err_is_terminal : worker.out_is_terminal) = true;
+      return std::move(pty->master);
+    }
+    say(std::string("no terminal for a worker: ") + ::strerror(errno) + "; it gets a pipe");
+  }
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC) != 0) {
+    say(std::string("no pipe for a worker's output: ") + ::strerror(errno) + "; it is lost");
+    return UniqueFd();
+  }
+  UniqueFd source(fds[0]);
+  end.reset(fds[1]);
+  // The reading end is ours alone; the worker's end stays as programs expect it.
+  ::fcntl(source.get(), F_SETFL, O_NONBLOCK);
+  return source;
+}
+
+// Returns the descriptor for the worker: owned, inherited, or -1.
+int Console::State::open_stream(const WorkerOutput& plan, Worker& worker, bool is_err,
+                                UniqueFd& owned) {
+  const bool shown = (is_err ? plan.stderr_on_console : plan.stdout_on_console) &&
+                     mode != ConsoleMode::kNone && (mode != ConsoleMode::kRank0 || plan.rank == 0);
+  const std::string& log_path = is_err ? plan.stderr_log : plan.stdout_log;
+  if (mode == ConsoleMode::kRaw && shown && log_path.empty()) {
+    return is_err ? config.stderr_fd : config.stdout_fd;
+  }
+  if (!is_err && !shown && log_path.empty()) return -1;
+  PumpConfig pump;
+  pump.source = open_source(worker, is_err, shown, owned);
+  if (!pump.source.valid()) return -1;
+  pump.id = next_stream++;
+  if (shown) {
+    pump.console = is_err ? err : out;
+    pump.prefix = prefix_of(plan, *pump.console);
+  }
+  if (!log_path.empty()) pump.log = open_log(log_path);
+  pump.log_writer = log_writer;
+  if (is_err) pump.tail = worker.tail;
+  pump.buffer = buffer;
+  pump.next_update = worker.next_update;
+  auto& place = is_err ? worker.err : worker.out;
+  place = std::make_shared<StreamPump>(io, std::move(pump));
+  place->start([self = weak_from_this(), local_rank = plan.local_rank] {
+    if (const auto state = self.lock()) state->stream_ended(local_rank);
+  });
+  return owned.get();
+}
+
+void Console::State::say(std::string_view line) {
+  std::string text("muster: ");
+  (text += line) += '\n';
+  err->show(kOwnLines, PieceKind::kWhole, text, {}, nullptr);
+}
+
+void Console::State::cut_off(Worker& worker) {
+  if (worker.out) worker.out->close();
+  if (worker.err) worker.err->close();
+}
+
+void Console::State::stream_ended(std::uint32_t local_rank) {
+  const auto found = workers.find(local_rank);
+  if (closed || found == workers.end() || !found->second.has_ended()) return;
+  for (Waiter& waiter : std::exchange(found->second.waiters, {})) {
+    waiter.timer->cancel();
+    waiter.done();
+  }
+}
+
+// ------------------------------------------------------------------ Console
+
+Console::Console(boost::asio::io_context& io, ConsoleConfig config)
+    : state_(std::make_shared<State>(io, config)) {
+  state_->open_console();
+}
+
+Console::~Console() {
+  state_->closed = true;
+  for (auto& [local_rank, worker] : state_->workers)
+    state_->cut_off(worker);
+  state_->workers.clear();
+  for (const auto& surface : state_->surfaces)
+    surface->writer.close();
+  state_->log_writer->close();
+}
+
+ConsoleMode Console::mode() const {
+  return state_->mode;
+}
+
+WorkerEnds Console::open_worker(const WorkerOutput& plan) {
+  State::Worker& worker = state_->workers[plan.local_rank];
+  state_->cut_off(worker);
+  // Who waited for the earlier life is told: it is over.
+  for (auto& waiter : std::exchange(worker.waiters, {})) {
+    waiter.timer->cancel();
+    boost::asio::post(state_->io, std::move(waiter.done));
+  }
+  worker = State::Worker();
+  WorkerEnds ends;
+  ends.out_fd = state_->open_stream(plan, worker, false, ends.out);
+  ends.err_fd = state_->open_stream(plan, worker, true, ends.err);
+  ends.controlling_terminal = worker.out_is_terminal;
+  return ends;
+}
+
+std::string Console::tail(std::uint32_t local_rank, std::size_t lines) {
+  const auto found = state_->workers.find(local_rank);
+  if (found == state_->workers.end()) return {};
+  if (found->second.err) found->second.err->drain_now();
+  return found->second.tail->last_lines(lines, kTailBytes);
+}
+
+void Console::finish_worker(std::uint32_t local_rank, Duration limit, std::function<void()> done) {
+  const auto found = state_->workers.find(local_rank);
+  if (found == state_->workers.end() || found->second.has_ended()) {
+    boost::asio::post(state_->io, std::move(done));
+    return;
+  }
+  auto timer = std::make_shared<boost::asio::steady_timer>(state_->io);
+  timer->expires_after(limit);
+  // The streams of this life: the rank may have a new one by then.
+  timer->async_wait(
+      [out = found->second.out, err = found->second.err](const boost::system::error_code& error) {
+        if (error) return;
+        if (out) out->close();
+        if (err) err->close();
+      });
+  found->second.waiters.push_back({std::move(timer), std::move(done)});
+}
+
+void Console::say(std::string_view line) {
+  state_->say(line);
+}
+
+void Console::write_stderr(std::string text) {
+  state_->err->show(kOwnLines, text.ends_with('\n') ? PieceKind::kWhole : PieceKind::kPart, text,
+                    {}, nullptr);
+}
+
+void Console::write_stdout(std::string text) {
+  state_->out->show(kOwnLines, text.ends_with('\n') ? PieceKind::kWhole : PieceKind::kPart, text,
+                    {}, nullptr);
+}
+
+void Console::flush(Duration limit, std::function<void()> done) {
+  struct Pending {
+    explicit Pending(boost::asio::io_context& io) : timer(io) {}
+
+    boost::asio::steady_timer timer;
+    std::size_t writers = 0;
+    std::function<void()> done;
+  };
+  auto pending = std::make_shared<Pending>(state_->io);
+  pending->writers = state_->surfaces.size() + 1;
+  pending->done = std::move(done);
+  const auto finish = [pending] {
+    if (auto call = std::exchange(pending->done, nullptr)) call();
+  };
+  pending->timer.expires_after(limit);
+  pending->timer.async_wait([finish](const boost::system::error_code& error) {
+    if (!error) finish();
+  });
+  const auto idle = [pending, finish] {
+    if (--pending->writers != 0) return;
+    pending->timer.cancel();
+    finish();
+  };
+  for (const auto& surface : state_->surfaces)
+    surface->writer.when_idle(idle);
+  state_->log_writer->when_idle(idle);
+}
+
+void Console::resize_terminals() {
+  for (auto& [local_rank, worker] : state_->workers) {
+    if (worker.out && worker.out_is_terminal && !worker.out->has_ended()) {
+      copy_terminal_size(state_->config.stdout_fd, worker.out->source());
+    }
+    if (worker.err && worker.err_is_terminal && !worker.err->has_ended()) {
+      copy_terminal_size(state_->config.stdout_fd, worker.err->source());
+    }
+  }
+}
+
+ConsoleCounters Console::counters() const {
+  ConsoleCounters counters;
+  counters.console_bytes_dropped = state_->console_drops->bytes;
+  counters.log_bytes_dropped = state_->log_drops->bytes;
+  counters.log_write_errors = state_->log_drops->errors;
+  return counters;
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/shell/output_writer.h"
+
+#include <condition_variable>
+#include <deque>
+#include <errno.h>
+#include <mutex>
+#include <poll.h>
+#include <signal.h>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+
+namespace muster::agent {
+namespace {
+
+struct Chunk {
+  std::shared_ptr<OutputTarget> target;
+  std::string bytes;
+  std::shared_ptr<StreamBudget> budget;
+};
+
+// No reader any more; everything else (a full disk, an I/O error) may pass.
+bool is_closed_for_good(int error) {
+  return error == EPIPE || error == EBADF || error == ECONNRESET || error == ENXIO || error == EIO;
+}
+
+// Writes all of it; 0 or the errno that stopped it, with `rest` what was not written.
+int write_all(int fd, std::string_view& rest) {
+  while (!rest.empty()) {
+    const ssize_t count = ::write(fd, rest.data(), rest.size());
+    if (count > 0) {
+      rest.remove_prefix(static_cast<std::size_t>(count));
+    } else if (count < 0 && errno == EAGAIN) {
+      // Somebody who shares the descriptor made it non-blocking.
+      pollfd ready{fd, POLLOUT, 0};
+      ::poll(&ready, 1, -1);
+    } else if (count < 0 && errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+struct OutputWriter::State {
+  explicit State(boost::asio::io_context& context) : io(&context) {}
+
+  std::mutex mutex;
+  std::condition_variable changed;   // work for the thread, or the end
+  std::condition_variable finished;  // the thread is done
+  boost::asio::io_context* io;       // null once the owner is gone: nobody to tell
+  std::deque<Chunk> queue;
+  std::vector<std::function<void()>> idle;
+  bool busy = false;
+  bool closed = false;
+  bool started = false;
+  bool done = false;
+
+  // REQUIRES: mutex held, so that io cannot go away meanwhile.
+  void tell(std::function<void()> call) {
+    if (io != nullptr) boost::asio::post(*io, std::move(call));
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return closed || !queue.empty(); });
+      if (queue.empty()) break;
+      Chunk chunk = std::move(queue.front());
+      queue.pop_front();
+      busy = true;
+      lock.unlock();
+      const int error = write_chunk(chunk);
+      lock.lock();
+      busy = false;
+      account(chunk, error);
+      if (queue.empty()) {
+        for (auto& call : std::exchange(idle, {}))
+          tell(std::move(call));
+      }
+      // The target may be the last reference to a file; closing may block, so not under the lock.
+      lock.unlock();
+      chunk = Chunk();
+      lock.lock();
+    }
+    done = true;
+    finished.notify_all();
+  }
+
+  static int write_chunk(Chunk& chunk) {
+    OutputTarget& target = *chunk.target;
+    std::string_view rest(chunk.bytes);
+    int error = 0;
+    if (!target.dead) error = write_all(target.fd, rest);
+    target.drops->bytes += rest.size();
+    return error;
+  }
+
+  void account(Chunk& chunk, int error) {
+    if (error != 0) {
+      OutputTarget& target = *chunk.target;
+      if (target.give_up_on_close && is_closed_for_good(error)) target.dead = true;
+      ++target.drops->errors;
+      if (!std::exchange(target.told, true)) {
+        tell([target = chunk.target, error] {
+          if (target->failed) target->failed(error);
+        });
+      }
+    }
+    if (!chunk.budget) return;
+    StreamBudget& budget = *chunk.budget;
+    const std::size_t left = budget.queued -= chunk.bytes.size();
+    if (left <= StreamBudget::kLow && budget.paused.exchange(false)) {
+      tell([budget = chunk.budget] {
+        if (budget->drained) budget->drained();
+      });
+    }
+  }
+};
+
+OutputWriter::OutputWriter(boost::asio::io_context& io) : state_(std::make_shared<State>(io)) {}
+
+OutputWriter::~OutputWriter() {
+  close();
+}
+
+void OutputWriter::close() {
+  std::unique_lock lock(state_->mutex);
+  if (std::exchange(state_->closed, true)) return;
+  state_->changed.notify_all();
+  if (state_->started) {
+    state_->finished.wait_for(lock, std::chrono::milliseconds(100),
+                              [this] { return state_->done; });
+  }
+  state_->io = nullptr;
+}
+
+void OutputWriter::write(std::shared_ptr<OutputTarget> target, std::string bytes,
+                         std::shared_ptr<StreamBudget> budget) {
+  if (bytes.empty()) return;
+  if (budget) budget->queued += bytes.size();
+  const std::lock_guard lock(state_->mutex);
+  state_->queue.push_back(Chunk{std::move(target), std::move(bytes), std::move(budget)});
+  if (std::exchange(state_->started, true)) {
+    state_->changed.notify_one();
+    return;
+  }
+  // Signals are the io thread's; the thread keeps the state alive, should it be stuck at the end.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread([state = state_] { state->run(); }).detach();
+  } catch (const std::system_error&) {
+    state_->started = false;  // no thread to be had; the next write tries again
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void OutputWriter::when_idle(std::function<void()> idle) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->queue.empty() && !state_->busy) {
+    state_->tell(std::move(idle));
+  } else {
+    state_->idle.push_back(std::move(idle));
+  }
+}
+
+}  // namespace muster::agent

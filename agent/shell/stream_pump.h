@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One stream of one worker: reads its pipe or terminal, keeps the tail, feeds the log file and
+// shows pieces on the console.
+//
+// Invariants: every byte read goes to the log in order; reading stops while more than
+// StreamBudget::kHigh bytes wait to be written anywhere, and only then.
+//
+// Thread rule: io thread only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/shell/console_out.h"
+#include "agent/shell/line_splitter.h"
+#include "agent/shell/output_writer.h"
+#include "agent/shell/tail_buffer.h"
+#include "agent/shell/unique_fd.h"
+#include "proto/base/time.h"
+
+namespace muster::agent {
+
+inline constexpr Duration kPartialLineDelay = 200ms;
+inline constexpr Duration kUpdateInterval = 250ms;
+
+struct PumpConfig {
+  UniqueFd source;  // non-blocking
+  StreamId id = 0;
+  std::string prefix;
+  std::shared_ptr<ConsoleOut> console;  // null: not shown
+  std::shared_ptr<OutputWriter> log_writer;
+  std::shared_ptr<OutputTarget> log;          // null: no file
+  std::shared_ptr<TailBuffer> tail;           // null: not kept
+  std::shared_ptr<Instant> next_update;       // when the rank may show its next '\r' state
+  std::shared_ptr<std::vector<char>> buffer;  // scratch, shared by all pumps of a thread
+};
+
+class StreamPump : public std::enable_shared_from_this<StreamPump> {
+ public:
+  StreamPump(boost::asio::io_context& io, PumpConfig config);
+
+  // Starts reading; `ended` is called once, at the end of the stream or after close().
+  void start(std::function<void()> ended);
+  // Takes what the pipe holds right now (at most 1 MiB), waiting for nothing.
+  void drain_now();
+  // Takes what the pipe holds and closes it.
+  void close();
+
+  bool has_ended() const { return ended_; }
+  int source() { return source_.native_handle(); }
+
+ private:
+  enum class Read { kSome, kNothing, kEnd };
+
+  void wait();
+  void read_some();
+  Read read_once();
+  void take(std::string_view data);
+  void show(PieceKind kind, std::string_view text);
+  void show_update();
+  bool pause_if_full();
+  void arm_partial_timer();
+  void end();
+
+  boost::asio::io_context& io_;
+  boost::asio::posix::stream_descriptor source_;
+  boost::asio::steady_timer partial_timer_;
+  boost::asio::steady_timer update_timer_;
+  PumpConfig config_;
+  LineSplitter splitter_;
+  LineSplitter::Sink sink_;
+  std::shared_ptr<StreamBudget> budget_;
+  std::function<void()> on_end_;
+  std::string update_;  // the state to show when its turn comes
+  Instant last_read_;
+  bool partial_armed_ = false;
+  bool waiting_ = false;  // for the source
+  bool ended_ = false;
+};
+
+}  // namespace muster::agent

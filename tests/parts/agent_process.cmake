@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+set(dir unit/agent_shell_process)
+
+muster_test(agent_process_unit LABEL unit
+  SOURCES ${dir}/line_splitter_test.cc ${dir}/tail_buffer_test.cc
+  LINK muster::agent_process)
+
+# What tests start as a worker: it shows what it was given, or misbehaves on request.
+add_executable(agent_process_probe ${dir}/probe.cc)
+target_link_libraries(agent_process_probe PRIVATE muster::options)
+set_target_properties(agent_process_probe PROPERTIES
+  RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
+foreach(name IN ITEMS spawn worker console stdin guardian)
+  muster_test(agent_process_${name} LABEL integration
+    SOURCES ${dir}/${name}_test.cc ${dir}/harness.cc
+    LINK muster::agent_process)
+  target_compile_definitions(agent_process_${name} PRIVATE
+    PROBE="$<TARGET_FILE:agent_process_probe>")
+  add_dependencies(agent_process_${name} agent_process_probe)
+endforeach()
