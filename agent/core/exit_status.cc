@@ -17,14 +17,14 @@ constexpr std::size_t kTailBytes = 4096;
 
 }  // namespace
 
-ExitStatus decode_wait(int si_code, int si_status) {
+ExitStatus decode_wait(int wait_code, int wait_status) {
   ExitStatus status;
-  status.value = si_status;
-  switch (si_code) {
+  status.value = wait_status;
+  switch (wait_code) {
     case kCldExited: status.kind = ExitStatus::Kind::kExited; return status;
     case kCldDumped: status.core_dumped = true; [[fallthrough]];
     case kCldKilled: status.kind = ExitStatus::Kind::kSignaled; return status;
-    default: check_failed("si_code of an ended process", __FILE__, __LINE__);
+    default: check_failed("code of an ended process", __FILE__, __LINE__);
   }
 }
 

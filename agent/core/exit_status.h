@@ -9,9 +9,9 @@
 
 namespace muster::agent {
 
-// The pair that waitid(2) leaves in siginfo_t, as plain numbers. `si_code` other than
+// The pair that waitid(2) leaves in siginfo_t, as plain numbers. A `wait_code` other than
 // CLD_EXITED, CLD_KILLED and CLD_DUMPED cannot come from a wait for WEXITED and is a CHECK.
-ExitStatus decode_wait(int si_code, int si_status);
+ExitStatus decode_wait(int wait_code, int wait_status);
 
 // An exec that failed with `error` (an errno value); `path` names the program.
 ExitStatus exec_failed(int error, const std::string& path, const std::string& reason);
