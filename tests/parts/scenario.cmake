@@ -1,6 +1,7 @@
 # Scenarios: event files with golden transcripts (scenario/runner.h). An adapter belongs to each
 # machine and is compiled in as soon as it is there.
-add_library(muster_scenario_runner STATIC scenario/runner.cc scenario/command.cc)
+add_library(muster_scenario_runner STATIC scenario/runner.cc scenario/command.cc
+            scenario/words.cc)
 target_link_libraries(muster_scenario_runner PUBLIC muster::options muster::base)
 muster_test(scenario_runner_test LABEL unit SOURCES unit/scenario/runner_test.cc
             LINK muster_scenario_runner)

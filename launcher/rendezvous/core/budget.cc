@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/core/budget.h"
+
+#include <algorithm>
+
+namespace muster::rendezvous {
+
+Budget::Budget(const JobPolicy& policy) : policy_(policy) {}
+
+Charge Budget::worker_failed(Instant now, Rng& rng) {
+  return take(now, rng);
+}
+
+Charge Budget::node_lost(bool elastic, Instant now, Rng& rng) {
+  ++losses_in_row_;
+  if (elastic && losses_in_row_ <= policy_.max_node_losses) return {};
+  return take(now, rng);
+}
+
+void Budget::progressed() {
+  failures_in_row_ = 0;
+  losses_in_row_ = 0;
+}
+
+void Budget::adopt(std::uint32_t used, Instant now) {
+  // When they were charged is not known; "just now" can only be too strict.
+  for (; used_ < used; ++used_) {
+    if (policy_.max_restarts_window && charges_.size() < policy_.max_restarts) {
+      charges_.push_back(now);
+    }
+  }
+}
+
+Charge Budget::take(Instant now, Rng& rng) {
+  if (counted(now) >= policy_.max_restarts) return {false, false, Duration{0}};
+  ++used_;
+  if (policy_.max_restarts_window) charges_.push_back(now);
+  return {true, true, next_delay(rng)};
+}
+
+std::uint32_t Budget::counted(Instant now) {
+  if (!policy_.max_restarts_window) return used_;
+  while (!charges_.empty() && now - charges_.front() > *policy_.max_restarts_window) {
+    charges_.pop_front();
+  }
+  return static_cast<std::uint32_t>(charges_.size());
+}
+
+// 0, then 1 s doubling to the policy's maximum, give or take a fifth.
+Duration Budget::next_delay(Rng& rng) {
+  const std::uint32_t failures = failures_in_row_++;
+  if (failures == 0) return Duration{0};
+  constexpr std::uint32_t kMostDoublings = 20;  // 12 days; the maximum is far below
+  const Duration full =
+      std::min<Duration>(std::chrono::seconds(1) * (1LL << std::min(failures - 1, kMostDoublings)),
+                         policy_.restart_backoff_max);
+  const double factor = 0.8 + 0.4 * rng.unit();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(full * factor);
+}
+
+}  // namespace muster::rendezvous

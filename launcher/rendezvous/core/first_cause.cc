@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/core/first_cause.h"
+
+#include <algorithm>
+#include <map>
+
+#include "proto/base/check.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+constexpr int kNoEntry = 2;  // ENOENT
+constexpr int kHup = 1;
+constexpr int kInt = 2;
+constexpr int kQuit = 3;
+constexpr int kAbort = 6;
+constexpr int kTerm = 15;
+
+bool is_loss(const Cause& cause) {
+  return cause.failure.kind == FailureKind::kNodeLost;
+}
+
+// Less is better evidence. An abort is most often the reaction to somebody else's failure.
+int evidence(const Cause& cause) {
+  switch (cause.failure.kind) {
+    case FailureKind::kNodeLost:
+    case FailureKind::kOom:
+    case FailureKind::kSpawn: return 0;
+    case FailureKind::kSignal: return cause.failure.signal == kAbort ? 2 : 0;
+    case FailureKind::kHang:
+    case FailureKind::kExit: return cause.failure.exit_code == 128 + kAbort ? 2 : 1;
+  }
+  check_failed("FailureKind in range", __FILE__, __LINE__);
+}
+
+bool earlier_on_node(const Cause& a, const Cause& b) {
+  if (a.failure.secondary != b.failure.secondary) return !a.failure.secondary;
+  // A loss has no place in the wait set; whatever was reported happened before it.
+  if (is_loss(a) != is_loss(b)) return !is_loss(a);
+  return a.order < b.order;
+}
+
+// The earliest of each node, by node.
+std::map<NodeName, const Cause*> first_of_nodes(const std::vector<const Cause*>& causes) {
+  std::map<NodeName, const Cause*> firsts;
+  for (const Cause* cause : causes) {
+    const auto [at, is_new] = firsts.emplace(cause->failure.node, cause);
+    if (!is_new && earlier_on_node(*cause, *at->second)) at->second = cause;
+  }
+  return firsts;
+}
+
+// Best of different nodes; `ambiguous` when time alone could not tell.
+const Cause* best_between_nodes(const std::map<NodeName, const Cause*>& firsts, bool& ambiguous) {
+  std::vector<const Cause*> rest;
+  for (const auto& [node, cause] : firsts)
+    rest.push_back(cause);
+  const bool any_primary =
+      std::any_of(rest.begin(), rest.end(), [](const Cause* c) { return !c->failure.secondary; });
+  std::erase_if(rest, [&](const Cause* c) { return any_primary && c->failure.secondary; });
+  const Cause* earliest =
+      *std::min_element(rest.begin(), rest.end(),
+                        [](const Cause* a, const Cause* b) { return a->happened < b->happened; });
+  std::erase_if(rest,
+                [&](const Cause* c) { return c->happened - earliest->happened >= kOrderDoubt; });
+  ambiguous = rest.size() > 1;
+  return *std::min_element(rest.begin(), rest.end(), [](const Cause* a, const Cause* b) {
+    const int left = evidence(*a);
+    const int right = evidence(*b);
+    return left != right ? left < right : a->happened < b->happened;
+  });
+}
+
+// With a node lost, only what happened on lost nodes can be first. A stop signal seen on a node
+// that then went away belongs to its going, not before it.
+std::vector<const Cause*> eligible(const std::vector<Cause>& causes) {
+  std::vector<const Cause*> chosen;
+  std::map<NodeName, bool> lost;
+  for (const Cause& cause : causes) {
+    if (is_loss(cause)) lost[cause.failure.node] = true;
+  }
+  for (const Cause& cause : causes) {
+    const bool on_lost = lost.contains(cause.failure.node);
+    const bool of_going =
+        on_lost && !is_loss(cause) && (cause.failure.secondary || stop_signal_of(cause.failure));
+    if ((lost.empty() || on_lost) && !of_going) chosen.push_back(&cause);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::optional<Verdict> settle_first_cause(const std::vector<Cause>& causes,
+                                          std::size_t victims_kept) {
+  const std::vector<const Cause*> chosen = eligible(causes);
+  if (chosen.empty()) return std::nullopt;
+  bool ambiguous = false;
+  const Cause* first = best_between_nodes(first_of_nodes(chosen), ambiguous);
+  Verdict verdict{*first, {}};
+  verdict.first.failure.ambiguous = ambiguous;
+  for (const Cause& cause : causes) {
+    if (&cause == first) continue;
+    if (verdict.victims.size() == victims_kept) break;
+    verdict.victims.push_back(cause.failure);
+  }
+  return verdict;
+}
+
+Failure to_failure(const WorkerExited& exited, const NodeName& node) {
+  MUSTER_CHECK(!exited.status.succeeded() || exited.torn_down);
+  Failure failure;
+  failure.node = node;
+  failure.rank = exited.rank;
+  failure.local_rank = exited.local_rank;
+  if (exited.pid > 0) failure.pid = exited.pid;
+  failure.detail = exited.status.detail;
+  failure.stderr_tail = exited.stderr_tail;
+  failure.error_file = exited.error_file;
+  failure.secondary = exited.secondary;
+  switch (exited.status.kind) {
+    case ExitStatus::Kind::kExited:
+      failure.kind = FailureKind::kExit;
+      failure.exit_code = exited.status.value;
+      break;
+    case ExitStatus::Kind::kSignaled:
+      failure.kind = exited.oom ? FailureKind::kOom : FailureKind::kSignal;
+      failure.signal = exited.status.value;
+      break;
+    case ExitStatus::Kind::kExecFailed:
+      failure.kind = FailureKind::kSpawn;
+      failure.exit_code = exited.status.value == kNoEntry ? 127 : 126;
+      break;
+  }
+  return failure;
+}
+
+std::optional<int> stop_signal_of(const Failure& failure) {
+  int number = 0;
+  if (failure.kind == FailureKind::kSignal) number = failure.signal.value_or(0);
+  if (failure.kind == FailureKind::kExit) number = failure.exit_code.value_or(0) - 128;
+  for (const int signal : {kHup, kInt, kQuit, kTerm}) {
+    if (number == signal) return signal;
+  }
+  return std::nullopt;
+}
+
+int exit_code_of(const Failure& failure) {
+  switch (failure.kind) {
+    case FailureKind::kExit:
+    case FailureKind::kSpawn: return failure.exit_code.value_or(1);
+    case FailureKind::kSignal: return 128 + failure.signal.value_or(0);
+    case FailureKind::kOom: return 137;
+    case FailureKind::kHang: return 124;
+    case FailureKind::kNodeLost: return 1;
+  }
+  check_failed("FailureKind in range", __FILE__, __LINE__);
+}
+
+std::string describe(const Failure& failure) {
+  std::string text = failure.rank ? "rank " + std::to_string(*failure.rank) + " on node " : "node ";
+  text += failure.node;
+  switch (failure.kind) {
+    case FailureKind::kExit:
+      text += " exited with code " + std::to_string(failure.exit_code.value_or(1));
+      break;
+    case FailureKind::kSignal:
+      text += " was killed by " + signal_name(failure.signal.value_or(0));
+      break;
+    case FailureKind::kOom: text += " was killed for lack of memory"; break;
+    case FailureKind::kHang: text += " made no progress"; break;
+    case FailureKind::kSpawn: text += " could not be started"; break;
+    case FailureKind::kNodeLost: text += " is lost"; break;
+  }
+  if (!failure.detail.empty()) text += " (" + failure.detail + ")";
+  return text;
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/core/job.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "launcher/rendezvous/core/run_id.h"
+#include "proto/base/check.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+std::int64_t unix_us(const Options& options, Instant now) {
+  return options.unix_us_at_origin +
+         std::chrono::duration_cast<std::chrono::microseconds>(now.since_origin).count();
+}
+
+}  // namespace
+
+const char* message_name(const AgentBody& body) {
+  static constexpr std::array kNames{
+      "join",           "heartbeat", "prepare_answer", "workers_started", "worker_exited",
+      "stop_confirmed", "leave",     "chaos_fired",    "outcome_seen"};
+  static_assert(kNames.size() == std::variant_size_v<AgentBody>);
+  return kNames.at(body.index());
+}
+
+Job::Job(Shared& shared, const JobSpec& spec, const Reattach* known, Instant now)
+    : shared_(shared),
+      spec_(spec),
+      now_(now),
+      started_at_(now),
+      budget_(spec.policy),
+      faults_(spec.faults) {
+  changed();
+  open_round(FormReason::kStart, true);
+  if (known != nullptr) {
+    run_ = known->run;
+    adopt(*known);
+    return;
+  }
+  run_ = mint_run_id(std::max<std::int64_t>(unix_us(shared.options, now), 0), shared.rng);
+  publish_event(
+      job_event(event::JobStarted{spec.min_nodes, spec.max_nodes, spec.policy.max_restarts}));
+}
+
+Job::~Job() {
+  shared_.sessions.detach_all(this);
+}
+
+void Job::end() {
+  advance();
+  check_over();
+  say_waiting();
+}
+
+void Job::advance() {
+  // A pass moves the phase by one. The longest way in one step: stopping, backoff, forming,
+  // preparing, and back to forming once for every member that falls out.
+  const std::size_t most = 16 + 2 * members_.size();
+  for (std::size_t pass = 0; advance_once(); ++pass)
+    MUSTER_CHECK(pass < most);
+}
+
+bool Job::advance_once() {
+  if (stop_requested_by_ && working_.empty() && phase_ != Phase::kStopping && !finished()) {
+    finish_stopped(143, ExitClass::kStopped, "stopped by " + *stop_requested_by_);
+    return true;
+  }
+  switch (phase_) {
+    case Phase::kForming: return try_publish();
+    case Phase::kPreparing: return try_commit();
+    case Phase::kStarting: return try_running();
+    case Phase::kRunning: return check_running();
+    case Phase::kStopping: return try_settle();
+    case Phase::kRecovering: return end_recovery();
+    case Phase::kBackoff:
+      if (now_ < backoff_until_ && !everyone_left()) return false;
+      phase_ = Phase::kForming;
+      return true;
+    case Phase::kFinished: return false;
+  }
+  check_failed("Phase in range", __FILE__, __LINE__);
+}
+
+void Job::take(std::vector<Action>& out) {
+  if (dirty_) out.emplace_back(Persist{record()});
+  dirty_ = false;
+  std::move(out_.begin(), out_.end(), std::back_inserter(out));
+  out_.clear();
+}
+
+JobRecord Job::record() const {
+  JobRecord record;
+  record.spec = spec_;
+  record.run = run_;
+  record.epoch = epoch_;
+  record.generation = generation_;
+  record.last_incarnation = last_incarnation_;
+  record.restarts_used = budget_.used();
+  record.outcome = outcome_;
+  return record;
+}
+
+Envelope Job::envelope(const Member& member, Generation generation) const {
+  return {spec_.job, run_, generation, member.facts.name, member.incarnation, epoch_};
+}
+
+void Job::send(const Member& member, Generation generation, ServerBody body) {
+  if (!member.session) return;
+  act(Send{*member.session, {envelope(member, generation), std::move(body)}});
+}
+
+void Job::send_to(SessionId session, const NodeName& node, Incarnation incarnation,
+                  Generation generation, ServerBody body) {
+  act(Send{session, {{spec_.job, run_, generation, node, incarnation, epoch_}, std::move(body)}});
+}
+
+void Job::stale(SessionId session, const AgentMessage& message) {
+  send_to(session, message.envelope.node, message.envelope.incarnation, generation_,
+          Stale{message_name(message.body),
+                {spec_.job, run_, generation_, message.envelope.node, message.envelope.incarnation,
+                 epoch_}});
+}
+
+JobEvent Job::job_event(EventBody body) const {
+  JobEvent event;
+  if (generation_ != kNoGeneration) event.generation = generation_;
+  event.body = std::move(body);
+  return event;
+}
+
+JobEvent Job::node_event(const NodeName& node, EventBody body) const {
+  JobEvent event = job_event(std::move(body));
+  event.node = node;
+  return event;
+}
+
+void Job::emit(JobEvent event) {
+  act(Emit{spec_.job, run_, std::move(event)});
+}
+
+void Job::publish_event(JobEvent event) {
+  for (const auto& [name, member] : members_)
+    send(member, JobEventNotice{event});
+  emit(std::move(event));
+}
+
+Member* Job::find(const NodeName& node) {
+  const auto found = members_.find(node);
+  return found == members_.end() ? nullptr : &found->second;
+}
+
+std::vector<NodeName> Job::names() const {
+  std::vector<NodeName> names;
+  for (const auto& [name, member] : members_)
+    names.push_back(name);
+  return names;
+}
+
+void Job::said(const Attachment& from, SessionId session, const AgentMessage& message,
+               Instant now) {
+  begin(now);
+  const Envelope& envelope = message.envelope;
+  Member* member = find(from.node);
+  const bool is_its_stream = member != nullptr && member->session == session;
+  const bool current = envelope.job == spec_.job && envelope.node == from.node &&
+                       envelope.incarnation == from.incarnation &&
+                       (envelope.run.empty() || is_run(envelope.run));
+  if (is_its_stream) member->heard_at = now;
+  if (server_left_) return;
+  if (!is_its_stream && std::holds_alternative<OutcomeSeen>(message.body) && finished()) {
+    return;  // one of an earlier life, which asked late and was answered
+  }
+  if (!is_its_stream || !current) {
+    stale(session, message);
+  } else if (!std::visit([&](const auto& body) { return on(*member, envelope, body); },
+                         message.body)) {
+    stale(session, message);
+  } else if (!std::holds_alternative<Heartbeat>(message.body)) {
+    end();  // a heartbeat, by far the most frequent, changes no phase
+  }
+}
+
+void Job::tick(Instant now) {
+  begin(now);
+  if (server_left_) return;
+  check_losses();
+  if (phase_ == Phase::kPreparing && now >= round_->deadline) {
+    const std::set<NodeName> silent = round_->unanswered;
+    for (const NodeName& name : silent) {
+      if (Member* member = find(name)) set_aside(*member, "did not answer Prepare");
+    }
+    reopen_round();
+  }
+  if (phase_ == Phase::kStarting && now >= life_->committed_at + spec_.policy.join_timeout) {
+    const std::set<NodeName> unstarted = life_->unstarted;
+    for (const NodeName& name : unstarted) {
+      lose(name,
+           "its workers were not started within " + format_duration(spec_.policy.join_timeout));
+    }
+  }
+  if (stop_ && !working_.empty() && now >= stop_->give_up_at) {
+    const std::set<NodeName> unconfirmed = working_;
+    for (const NodeName& name : unconfirmed) {
+      lose(name, "did not confirm its stop within " + format_duration(now - stop_->began));
+    }
+  }
+  end();
+}
+
+std::optional<Instant> Job::phase_deadline() const {
+  switch (phase_) {
+    case Phase::kForming: return forming_deadline_;
+    case Phase::kPreparing: return round_->deadline;
+    case Phase::kStarting: return life_->committed_at + spec_.policy.join_timeout;
+    case Phase::kRunning: return std::nullopt;
+    case Phase::kStopping: return stop_->settle_at;
+    case Phase::kBackoff: return backoff_until_;
+    case Phase::kRecovering:
+      if (recovering_until_ > now_) return recovering_until_;
+      return std::nullopt;  // only stops are awaited
+    case Phase::kFinished: return std::nullopt;
+  }
+  check_failed("Phase in range", __FILE__, __LINE__);
+}
+
+std::optional<Instant> Job::next_deadline() const {
+  if (server_left_) return std::nullopt;
+  if (finished()) return over_ ? finished_at_ + shared_.options.limits.outcome_kept : over_at_;
+  std::optional<Instant> next = earlier(phase_deadline(), say_waiting_at_);
+  if (!members_.empty()) next = earlier(next, liveness_check_at_);
+  if (stop_ && !working_.empty()) next = earlier(next, stop_->give_up_at);
+  return next;
+}
+
+bool Job::forgettable(Instant now) const {
+  return over_ && now >= finished_at_ + shared_.options.limits.outcome_kept;
+}
+
+}  // namespace muster::rendezvous

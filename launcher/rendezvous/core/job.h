@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One run of a job: its members, the round that forms the next generation, the generation that
+// runs, and the end. Private to launcher/rendezvous/core.
+//
+// Every public call handles one fact and then lets advance() move the phase as far as it goes, so
+// no handler has to know what follows from it. The phases:
+//
+//   Forming -> Preparing -> Starting -> Running -> Stopping -> Backoff -> Forming …
+//      ^______ a member fell out ___|                 |
+//   Recovering -> Forming (this server learnt the job from its agents)      -> Finished
+//
+//   job.cc           construction, sending, the step's end, deadlines
+//   job_attach.cc    join, reattach, a server that knows less than its agents
+//   job_round.cc     choosing members, prepare, commit, what is told while waiting
+//   job_work.cc      workers: started, exited; stop orders and their confirmations
+//   job_settle.cc    what a stopped generation costs and what follows
+//   job_liveness.cc  heartbeats, broken streams, losses, leaving
+//   job_end.cc       the outcome and who has read it
+//   job_view.cc      the state as data
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/rendezvous/core/budget.h"
+#include "launcher/rendezvous/core/faults.h"
+#include "launcher/rendezvous/core/first_cause.h"
+#include "launcher/rendezvous/core/member.h"
+#include "launcher/rendezvous/core/rendezvous.h"
+#include "proto/base/rng.h"
+
+namespace muster::rendezvous {
+
+// What all jobs of one server share. Lives as long as the server.
+struct Shared {
+  const Options& options;
+  Rng& rng;
+  Sessions& sessions;
+  Instant started_at;  // of this server
+};
+
+class Job {
+ public:
+  // A new run. With `known`: a run that another server began, learnt from an agent.
+  Job(Shared& shared, const JobSpec& spec, const Reattach* known, Instant now);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // ---- facts
+  void join(SessionId session, const std::string& peer, const Join& join, Instant now);
+  void reattach(SessionId session, const std::string& peer, const Join& join, Instant now);
+  void said(const Attachment& from, SessionId session, const AgentMessage& message, Instant now);
+  void stream_lost(const Attachment& from, SessionId session, Instant now);
+  // False: the run is over. `by` names the operator.
+  bool stop(const std::string& by, Instant now);
+  // The server goes away: its agents are told, and nothing happens here any more.
+  void server_leaves(const std::string& reason, Instant now);
+  void tick(Instant now);
+  // Nobody is lost before `until`.
+  void hold_losses(Instant until);
+  // The host slept: what nobody could have heard in that time counts as not missed.
+  void shift_liveness(Duration by, Instant now);
+  // Says JobOver now where that is still owed; the run is about to be forgotten.
+  void give_up_waiting(Instant now);
+
+  // ---- what follows
+  // Appends what the last call ordered, Persist first.
+  void take(std::vector<Action>& out);
+  std::optional<Instant> next_deadline() const;
+  JobView view(Instant now) const;
+
+  // ---- questions
+  const JobSpec& spec() const { return spec_; }
+  const RunId& run() const { return run_; }
+  bool is_run(const RunId& run) const { return run == run_ || aliases_.contains(run); }
+  bool finished() const { return phase_ == Phase::kFinished; }
+  bool over() const { return over_; }
+  Instant finished_at() const { return finished_at_; }
+  // Whether a broken stream of `node` says something about the network.
+  bool counts_as_broken(const NodeName& node) const;
+  // Nobody needs the outcome any more.
+  bool forgettable(Instant now) const;
+
+ private:
+  // A generation being published.
+  struct Round {
+    Generation generation = kNoGeneration;
+    Attempt attempt = 0;
+    std::vector<MemberRanks> ranks;
+    std::uint32_t world_size = 0;
+    std::string master_addr;
+    std::uint16_t master_port = 0;
+    std::set<NodeName> chosen;
+    std::set<NodeName> unanswered;
+    Instant deadline;
+  };
+
+  // The generation committed last; kept while the next one forms.
+  struct Life {
+    Generation generation = kNoGeneration;
+    std::vector<MemberRanks> ranks;  // by group rank
+    std::map<NodeName, std::uint32_t> group_ranks;
+    std::uint32_t world_size = 0;
+    std::string master_addr;
+    std::uint16_t master_port = 0;
+    bool ended = false;
+    Instant committed_at;
+    std::optional<Instant> running_at;  // all workers exec'd
+    std::optional<Instant> kept_at;     // a checkpoint last rose
+    std::set<NodeName> unstarted;       // nodes some of whose workers may not run yet
+    std::set<NodeName> announced;       // nodes whose WorkersStarted came
+    std::set<std::uint32_t> exited;     // ranks whose end was reported
+    std::set<std::uint32_t> done;       // exited 0, not torn down
+    std::vector<Cause> causes;
+    std::vector<Failure> torn_down;  // failed after our stop signal
+  };
+
+  enum class StopWhy : std::uint8_t { kFailure, kLeave, kGrow, kRequested, kStateLost };
+  struct Stop {
+    StopWhy why = StopWhy::kFailure;
+    bool planned = false;
+    std::string reason;
+    Instant began;
+    Instant give_up_at;                // a member that has not confirmed is lost then
+    std::optional<Instant> settle_at;  // confirmed by all, but a Leave may still explain it
+  };
+
+  // From a failure to all workers running again, for `recovered`.
+  struct Recovery {
+    Instant failed_at;
+    Instant detected_at;
+    Instant stopped_at;
+  };
+
+  using Members = std::map<NodeName, Member>;
+
+  // ---- job.cc
+  void begin(Instant now) { now_ = now; }
+  void end();
+  void advance();
+  bool advance_once();
+  void act(Action action) { out_.push_back(std::move(action)); }
+  Envelope envelope(const Member& member, Generation generation) const;
+  void send(const Member& member, Generation generation, ServerBody body);
+  void send(const Member& member, ServerBody body) { send(member, generation_, std::move(body)); }
+  void send_to(SessionId session, const NodeName& node, Incarnation incarnation,
+               Generation generation, ServerBody body);
+  // Emit alone: the server's file. publish_event: agents' files too.
+  void emit(JobEvent event);
+  void publish_event(JobEvent event);
+  JobEvent job_event(EventBody body) const;
+  JobEvent node_event(const NodeName& node, EventBody body) const;
+  void changed() { dirty_ = true; }
+  JobRecord record() const;
+  Member* find(const NodeName& node);
+  std::vector<NodeName> names() const;
+  std::optional<Instant> phase_deadline() const;
+
+  // ---- job_attach.cc
+  std::optional<JoinRefused> refused(const Join& join) const;
+  void refuse(SessionId session, const Join& join, JoinRefused why);
+  void evict(SessionId session, const NodeName& node, Incarnation incarnation,
+             const std::string& reason);
+  Member& admit(SessionId session, const std::string& peer, const Join& join,
+                Incarnation incarnation);
+  void resume(Member& member, SessionId session, const std::string& peer, const Join& join);
+  void resend(Member& member, const Reattach& reattach);
+  void return_to_us(SessionId session, const std::string& peer, const Join& join);
+  void answer_late(SessionId session, const Join& join);
+  bool knows_more(const Reattach& reattach) const;
+  bool within_return_window() const;
+  void adopt(const Reattach& reattach);
+  Role role_of_newcomer() const;
+  std::string by_holder() const;
+
+  // ---- job_round.cc
+  void open_round(FormReason reason, bool wait_for_max);
+  std::vector<Member*> candidates();
+  bool awaits_previous_member() const;
+  bool try_publish();
+  void publish(std::vector<Member*> chosen);
+  Assignment assignment_for(const MemberRanks& member) const;
+  void reopen_round();
+  void set_aside(Member& member, std::string why);
+  bool on(Member& member, const Envelope& envelope, const PrepareAnswer& answer);
+  bool try_commit();
+  bool end_recovery();
+  std::optional<Waiting> picture() const;
+  Duration remaining() const;
+  void say_waiting();
+  void say_waiting_to(const Member& member, const Waiting& waiting);
+  void time_out_joining();
+
+  // ---- job_work.cc
+  bool on(Member& member, const Envelope& envelope, const WorkersStarted& started);
+  bool on(Member& member, const Envelope& envelope, const WorkerExited& exited);
+  bool on(Member& member, const Envelope& envelope, const StopConfirmed& confirmed);
+  bool on(Member& member, const Envelope& envelope, const ChaosFired& fired);
+  void note_failed_exit(Member& member, const WorkerExited& exited);
+  bool works_in_life(const Member& member) const;
+  const MemberRanks* ranks_of(const NodeName& node) const;
+  bool all_done(const NodeName& node) const;
+  bool try_running();
+  bool check_running();
+  void begin_stop(StopWhy why, bool planned, std::string reason);
+  void order_stops(StopWhy why, bool planned, std::string reason);
+  Stop new_stop(StopWhy why, bool planned, std::string reason) const;
+  void order_stop(const Member& member);
+  void stopped_working(const NodeName& node);
+
+  // ---- job_settle.cc
+  bool try_settle();
+  bool is_stop(const Cause& cause) const;
+  bool may_turn_out_a_stop(const Cause& cause) const;
+  std::optional<Verdict> verdict() const;
+  void end_life(bool kept);
+  void settle_failure(Verdict verdict);
+  void schedule(FormReason reason, const Charge& charge);
+  void fail(const Verdict& verdict, const std::string& why);
+
+  // ---- job_liveness.cc
+  bool on(Member& member, const Envelope& envelope, const Heartbeat& heartbeat);
+  bool on(Member& member, const Envelope& envelope, const Leave& leave);
+  void note_progress(const Heartbeat& heartbeat);
+  Instant lost_at(const Member& member) const;
+  void check_losses();
+  void lose(const NodeName& node, const std::string& why);
+  void remove(const NodeName& node);
+  bool anyone_remains() const;
+  bool everyone_left() const { return last_leave_signal_ != 0 && !anyone_remains(); }
+  void watch(const Member& member);
+
+  // ---- job_end.cc
+  bool on(Member& member, const Envelope& envelope, const OutcomeSeen& seen);
+  void finish(Outcome outcome);
+  void finish_stopped(int exit_code, ExitClass exit_class, const std::string& text);
+  void check_over();
+  Instant read_by(const Member& member) const;
+  double goodput() const;
+
+  // Answers a message that is not current. Every on(…) returns false for such a one.
+  void stale(SessionId session, const AgentMessage& message);
+  bool on(Member&, const Envelope&, const Join&) { return false; }  // routed to join()
+
+  Shared& shared_;
+  JobSpec spec_;
+  RunId run_;
+  std::set<RunId> aliases_;  // runs of ours that turned out to be `run_`
+  ServerEpoch epoch_ = 1;
+  Instant now_;
+  Instant started_at_;
+  Phase phase_ = Phase::kForming;
+  Budget budget_;
+  FaultBook faults_;
+
+  Members members_;
+  Incarnation last_incarnation_ = 0;
+  std::set<NodeName> working_;  // nodes where workers of an ended or running life may be alive
+  Instant liveness_check_at_;   // no later than the earliest loss
+  Instant hold_losses_until_;
+
+  // The next generation.
+  Generation generation_ = kNoGeneration;  // committed last
+  Attempt next_attempt_ = 0;
+  FormReason reason_ = FormReason::kStart;
+  bool wait_for_max_ = true;  // last call applies: first forming, until something was published
+  bool reforming_ = false;    // there are previous members to wait for
+  Instant round_opened_at_;
+  Instant join_deadline_;
+  std::optional<Instant> last_call_until_;
+  std::optional<Instant> forming_deadline_;
+  std::optional<Round> round_;
+
+  std::optional<Life> life_;
+  Attempt committed_attempt_ = 0;
+  std::optional<Stop> stop_;
+  Instant backoff_until_;
+  std::optional<Recovery> recovery_;
+  bool ever_execed_ = false;  // something of the run was exec'd once
+  std::uint64_t best_step_ = 0;
+  std::uint64_t best_checkpoint_ = 0;
+  bool reports_steps_ = false;
+  Duration kept_{0};  // running time whose progress was kept, of ended lives
+
+  // Leaves with a signal, newest last; few are kept.
+  std::deque<std::pair<Instant, int>> leaves_;
+  int last_leave_signal_ = 0;  // of the leave after which nobody remained
+  std::optional<std::string> stop_requested_by_;
+
+  bool state_lost_ = false;  // this server adopted the run
+  Instant recovering_until_;
+  bool server_left_ = false;
+
+  std::optional<Waiting> said_waiting_;  // as last broadcast, less `remaining`
+  Instant said_waiting_at_;
+  std::optional<Instant> say_waiting_at_;
+
+  std::optional<Failure> last_failure_;
+  std::optional<Outcome> outcome_;
+  Instant finished_at_;
+  std::optional<Instant> over_at_;  // at the latest, while somebody has not read it
+  std::set<NodeName> unread_;       // members that have not confirmed the outcome
+  bool over_ = false;
+
+  bool dirty_ = false;
+  std::vector<Action> out_;
+};
+
+// The name of a message for Stale::what, e.g. "worker_exited".
+const char* message_name(const AgentBody& body);
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Joining, coming back, and a server that knows less than its agents.
+#include <algorithm>
+
+#include "launcher/rendezvous/core/admission.h"
+#include "launcher/rendezvous/core/job.h"
+
+namespace muster::rendezvous {
+
+std::string Job::by_holder() const {
+  const std::string& holder = shared_.options.holder;
+  return "job \"" + spec_.job + "\"" + (holder.empty() ? "" : " (" + holder + ")");
+}
+
+std::optional<JoinRefused> Job::refused(const Join& join) const {
+  using Why = JoinRefused::Why;
+  if (std::optional<JoinRefused> why = refused_by_job(spec_, join, shared_.options.holder)) {
+    return why;
+  }
+  const NodeFacts& node = join.node;
+  const auto same = members_.find(node.name);
+  if (same != members_.end()) {
+    const Member& holder = same->second;
+    // On the same boot a broken stream means that the old agent's process is gone.
+    const bool replaces =
+        !holder.connected() && !node.boot_id.empty() && holder.facts.boot_id == node.boot_id;
+    if (!replaces) {
+      return refusal(Why::kDuplicateName, "node \"" + node.name + "\" has already joined " +
+                                              by_holder() + " from host " + holder.facts.host +
+                                              ", pid " + std::to_string(holder.facts.agent_pid));
+    }
+  } else if (members_.size() >= shared_.options.limits.members) {
+    return refusal(Why::kFull, by_holder() + " has " + std::to_string(members_.size()) +
+                                   " nodes, and this server takes no more");
+  }
+  for (const auto& [name, member] : members_) {
+    if (!node.node_rank || name == node.name || member.leaving) continue;
+    if (member.facts.node_rank != node.node_rank) continue;
+    return refusal(Why::kDuplicateNodeRank, "node rank " + std::to_string(*node.node_rank) +
+                                                " of " + by_holder() + " is held by node \"" +
+                                                name + "\" on host " + member.facts.host +
+                                                ", pid " + std::to_string(member.facts.agent_pid));
+  }
+  return std::nullopt;
+}
+
+void Job::refuse(SessionId session, const Join& join, JoinRefused why) {
+  send_to(session, join.node.name, 0, kNoGeneration, std::move(why));
+  act(CloseSession{session});
+}
+
+void Job::evict(SessionId session, const NodeName& node, Incarnation incarnation,
+                const std::string& reason) {
+  send_to(session, node, incarnation, generation_, Evicted{reason});
+  act(CloseSession{session});
+}
+
+Role Job::role_of_newcomer() const {
+  std::size_t staying = 0;
+  for (const auto& [name, member] : members_)
+    staying += member.leaving ? 0U : 1U;
+  return staying < spec_.max_nodes ? Role::kMember : Role::kSpare;
+}
+
+// A member that was not there; the caller has refused what must be refused.
+Member& Job::admit(SessionId session, const std::string& peer, const Join& join,
+                   Incarnation incarnation) {
+  const Role role = role_of_newcomer();
+  Member& member = members_[join.node.name];
+  member.facts = join.node;
+  member.observed_addr = peer;
+  member.incarnation = incarnation;
+  member.role = role;
+  member.session = session;
+  member.heard_at = now_;
+  shared_.sessions.attach(session, {this, join.node.name, incarnation});
+  last_incarnation_ = std::max(last_incarnation_, incarnation);
+  last_leave_signal_ = 0;
+  changed();
+  watch(member);
+  send(member, JoinAccepted{shared_.options.server_instance, peer, role, spec_.policy});
+  publish_event(node_event(
+      join.node.name, event::NodeJoined{join.node.host, peer.empty() ? join.node.dialed_addr : peer,
+                                        join.node.slots, role == Role::kSpare, incarnation}));
+  // A generation not committed yet can take one more for the price of another Prepare.
+  if (phase_ == Phase::kPreparing && round_->ranks.size() < spec_.max_nodes) reopen_round();
+  return member;
+}
+
+void Job::join(SessionId session, const std::string& peer, const Join& join, Instant now) {
+  begin(now);
+  if (server_left_) {
+    JoinRefused leaving = refusal(JoinRefused::Why::kNotAllowed, "the server is leaving");
+    leaving.exit_code = 76;
+    refuse(session, join, std::move(leaving));
+    return;
+  }
+  if (std::optional<JoinRefused> why = refused(join)) {
+    refuse(session, join, std::move(*why));
+    return;
+  }
+  if (find(join.node.name) != nullptr) lose(join.node.name, "its agent was replaced by a new one");
+  admit(session, peer, join, last_incarnation_ + 1);
+  end();
+}
+
+void Job::reattach(SessionId session, const std::string& peer, const Join& join, Instant now) {
+  const Reattach& known = *join.reattach;
+  if (finished()) {
+    begin(now);
+    answer_late(session, join);
+    return;
+  }
+  if (server_left_) return this->join(session, peer, join, now);
+  begin(now);
+  const bool ours = is_run(known.run);
+  Member* member = find(join.node.name);
+  // Another server's run may take over only while agents can have outlived that server.
+  const bool adopts = knows_more(known) && (ours || within_return_window());
+  if (adopts && !refused_by_job(spec_, join, shared_.options.holder)) adopt(known);
+  if (member != nullptr && member->incarnation == known.incarnation && is_run(known.run)) {
+    if (known.workers_running && !working_.contains(join.node.name)) {
+      // By all it ever said nothing runs there. It cannot be trusted with a rank.
+      lose(join.node.name, "workers run there of which this server does not know");
+      evict(session, join.node.name, known.incarnation, "workers of no current generation");
+    } else {
+      resume(*member, session, peer, join);
+    }
+  } else if (member != nullptr) {
+    evict(session, join.node.name, known.incarnation,
+          "a newer agent of node \"" + join.node.name + "\" belongs to " + by_holder());
+  } else if (is_run(known.run) && state_lost_ && within_return_window()) {
+    return_to_us(session, peer, join);
+  } else if (!known.workers_running && (ours || known.generation == kNoGeneration)) {
+    // Nothing runs there that would have to be fenced off: it starts anew.
+    return this->join(session, peer, join, now);
+  } else {
+    evict(session, join.node.name, known.incarnation,
+          ours ? "this node was declared lost"
+               : by_holder() + " is in run " + run_ + ", not " + known.run);
+  }
+  end();
+}
+
+// The same agent over a new stream.
+void Job::resume(Member& member, SessionId session, const std::string& peer, const Join& join) {
+  if (member.session && *member.session != session) {
+    shared_.sessions.detach(*member.session);
+    act(CloseSession{*member.session});
+  }
+  member.session = session;
+  member.observed_addr = peer;
+  member.facts.dialed_addr = join.node.dialed_addr;
+  member.heard_at = now_;
+  shared_.sessions.attach(session, {this, member.facts.name, member.incarnation});
+  watch(member);
+  send(member, JoinAccepted{shared_.options.server_instance, peer, member.role, spec_.policy});
+  if (member.leaving) return;
+  if (const std::optional<Waiting> waiting = picture()) say_waiting_to(member, *waiting);
+  resend(member, *join.reattach);
+}
+
+// What may have been lost with the old stream. Agents do the same for their reports.
+void Job::resend(Member& member, const Reattach& known) {
+  const NodeName& name = member.facts.name;
+  if (phase_ == Phase::kPreparing && round_->unanswered.contains(name)) {
+    for (const MemberRanks& ranks : round_->ranks) {
+      if (ranks.node != name) continue;
+      send(member, round_->generation, Prepare{round_->attempt, assignment_for(ranks)});
+    }
+    return;
+  }
+  if (!working_.contains(name)) return;
+  const bool runs = phase_ == Phase::kStarting || phase_ == Phase::kRunning;
+  if (runs && known.generation < member.work) {
+    send(member, member.work, Commit{committed_attempt_, life_->master_port});
+  } else if (stop_ && (phase_ == Phase::kStopping || phase_ == Phase::kRecovering)) {
+    order_stop(member);
+  }
+  if (!life_ || life_->ended || known.generation != life_->generation) return;
+  const MemberRanks* own = ranks_of(name);
+  if (own == nullptr) return;
+  for (const std::uint32_t rank : known.ranks_done) {
+    if (rank < own->first_rank || rank - own->first_rank >= own->count) continue;
+    life_->exited.insert(rank);
+    life_->done.insert(rank);
+  }
+}
+
+// After adopting: an agent whose incarnation the lost server issued.
+void Job::return_to_us(SessionId session, const std::string& peer, const Join& join) {
+  if (std::optional<JoinRefused> why = refused(join)) {
+    refuse(session, join, std::move(*why));
+    return;
+  }
+  const Reattach& known = *join.reattach;
+  Member& member = admit(session, peer, join, known.incarnation);
+  if (!known.workers_running || known.generation == kNoGeneration) return;
+  member.work = known.generation;
+  working_.insert(join.node.name);
+  if (phase_ != Phase::kStopping && phase_ != Phase::kRecovering) {
+    stop_ = new_stop(StopWhy::kStateLost, false, "the server lost its state");
+  }
+  order_stop(member);
+}
+
+void Job::answer_late(SessionId session, const Join& join) {
+  const Incarnation incarnation = join.reattach->incarnation;
+  Member* member = find(join.node.name);
+  if (member != nullptr && member->incarnation == incarnation) {
+    if (member->session && *member->session != session) {
+      shared_.sessions.detach(*member->session);
+      act(CloseSession{*member->session});
+    }
+    member->session = session;
+    member->heard_at = now_;
+  }
+  shared_.sessions.attach(session, {this, join.node.name, incarnation});
+  send_to(session, join.node.name, incarnation, generation_, OutcomeNotice{*outcome_});
+}
+
+bool Job::within_return_window() const {
+  // Later than this, agents of a lost server have killed their workers and ended.
+  return now_ <= shared_.started_at + spec_.policy.server_grace;
+}
+
+bool Job::knows_more(const Reattach& known) const {
+  if (is_run(known.run)) return known.generation > generation_ || known.epoch > epoch_;
+  // Another run: a fresh one of ours gives way to one that got at least as far.
+  return !state_lost_ && known.generation != kNoGeneration && known.generation >= generation_;
+}
+
+// Never lowers a number. Everything that runs is stopped, and a new generation is formed.
+void Job::adopt(const Reattach& known) {
+  if (run_ != known.run) {
+    aliases_.insert(run_);
+    run_ = known.run;
+  }
+  generation_ = std::max(generation_, known.generation);
+  epoch_ = std::max(epoch_, known.epoch + 1);
+  last_incarnation_ = std::max(last_incarnation_, known.incarnation);
+  budget_.adopt(known.restarts_used, now_);
+  state_lost_ = true;
+  changed();
+  if (phase_ == Phase::kRecovering) return;
+  round_.reset();
+  if (life_ && !life_->ended) end_life(false);
+  recovering_until_ = now_ + spec_.policy.recovery_window;
+  hold_losses(recovering_until_);
+  order_stops(StopWhy::kStateLost, false, "the server lost its state");
+  phase_ = Phase::kRecovering;
+  publish_event(job_event(
+      event::StateLost{"this server did not know run " + run_ + " and adopts it from its agents"}));
+}
+
+}  // namespace muster::rendezvous

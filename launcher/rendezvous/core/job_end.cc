@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The outcome: decided once, told to everyone, and kept for those who ask late.
+#include <algorithm>
+
+#include "launcher/rendezvous/core/job.h"
+#include "proto/base/check.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+// A member that cannot be reached may come back for the outcome at least this long.
+constexpr Duration kShortestReading = 10s;
+
+}  // namespace
+
+void Job::finish_stopped(int exit_code, ExitClass exit_class, const std::string& text) {
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kStopped;
+  outcome.exit_code = exit_code;
+  outcome.exit_class = exit_class;
+  outcome.text = text;
+  finish(std::move(outcome));
+}
+
+void Job::finish(Outcome outcome) {
+  MUSTER_CHECK(!outcome_.has_value());
+  if (life_ && !life_->ended) end_life(true);
+  outcome.restarts_used = budget_.used();
+  outcome.max_restarts = budget_.max();
+  outcome.duration = now_ - started_at_;
+  outcome.goodput = goodput();
+  if (outcome.kind == OutcomeKind::kSucceeded) outcome.text = "all ranks exited 0";
+  outcome_ = std::move(outcome);
+  phase_ = Phase::kFinished;
+  finished_at_ = now_;
+  round_.reset();
+  stop_.reset();
+  changed();
+  for (const Fault* fault : faults_.unfired()) {
+    publish_event(job_event(event::ChaosMissed{fault->text, describe(fault->on)}));
+  }
+  publish_event(job_event(event::JobFinished{*outcome_}));
+  for (const auto& [name, member] : members_) {
+    unread_.insert(name);
+    send(member, OutcomeNotice{*outcome_});
+  }
+}
+
+double Job::goodput() const {
+  const double whole = to_seconds(now_ - started_at_);
+  return whole > 0 ? std::clamp(to_seconds(kept_) / whole, 0.0, 1.0) : 0.0;
+}
+
+bool Job::on(Member& member, const Envelope&, const OutcomeSeen&) {
+  if (!finished()) return false;
+  member.outcome_seen = true;
+  unread_.erase(member.facts.name);
+  return true;
+}
+
+// Until when a member that has not confirmed the outcome is waited for.
+Instant Job::read_by(const Member& member) const {
+  const Duration reading = std::max(spec_.policy.node_timeout, kShortestReading);
+  const Instant since = member.connected() ? member.heard_at : member.stream_lost_at;
+  // One that lives on but never confirms holds nobody up for ever.
+  return std::clamp(since, finished_at_, finished_at_ + spec_.policy.stop_grace) + reading;
+}
+
+void Job::check_over() {
+  if (!finished() || over_ || server_left_) return;
+  over_at_.reset();
+  for (auto name = unread_.begin(); name != unread_.end();) {
+    const Member* member = find(*name);
+    const bool gone = member == nullptr || (member->leaving && !member->connected());
+    if (gone || read_by(*member) <= now_) {
+      name = unread_.erase(name);
+      continue;
+    }
+    over_at_ = earlier(over_at_, read_by(*member));
+    ++name;
+  }
+  if (!unread_.empty()) return;
+  over_ = true;
+  act(JobOver{spec_.job, run_, *outcome_});
+}
+
+void Job::give_up_waiting(Instant now) {
+  begin(now);
+  unread_.clear();
+  check_over();
+}
+
+bool Job::stop(const std::string& by, Instant now) {
+  begin(now);
+  if (finished() || server_left_) return false;
+  if (!stop_requested_by_) {
+    stop_requested_by_ = by.empty() ? "an operator" : by;
+    begin_stop(StopWhy::kRequested, true, "stopped by " + *stop_requested_by_);
+  }
+  end();
+  return true;
+}
+
+void Job::server_leaves(const std::string& reason, Instant now) {
+  begin(now);
+  if (finished() || server_left_) return;
+  publish_event(job_event(event::ServerGoing{reason}));
+  for (const auto& [name, member] : members_)
+    send(member, ServerLeaving{reason});
+  server_left_ = true;
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who is there: heartbeats, broken streams, losses, and leaving.
+#include <algorithm>
+
+#include "launcher/rendezvous/core/job.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+constexpr std::size_t kLeavesKept = 16;
+
+}  // namespace
+
+bool Job::on(Member& member, const Envelope&, const Heartbeat& heartbeat) {
+  member.progress = heartbeat.progress;
+  if (phase_ == Phase::kRunning) note_progress(heartbeat);
+  send(member, HeartbeatAck{heartbeat.sequence});
+  return true;
+}
+
+void Job::note_progress(const Heartbeat& heartbeat) {
+  bool progressed = false;
+  for (const RankProgress& rank : heartbeat.progress) {
+    reports_steps_ = true;
+    progressed = progressed || rank.step > best_step_;
+    best_step_ = std::max(best_step_, rank.step);
+    if (rank.checkpoint_step.value_or(0) > best_checkpoint_) {
+      best_checkpoint_ = *rank.checkpoint_step;
+      life_->kept_at = now_;
+      progressed = true;
+    }
+  }
+  if (progressed) budget_.progressed();
+}
+
+bool Job::on(Member& member, const Envelope&, const Leave& leave) {
+  if (finished() || member.leaving) return true;
+  const NodeName& name = member.facts.name;
+  member.leaving = true;
+  if (leave.signal > 0) {
+    leaves_.emplace_back(now_, leave.signal);
+    if (leaves_.size() > kLeavesKept) leaves_.pop_front();
+  }
+  publish_event(node_event(name, event::NodeLeft{event::NodeLeft::Why::kLeave}));
+  if (!anyone_remains()) last_leave_signal_ = leave.signal;
+  if (phase_ == Phase::kPreparing && round_->chosen.contains(name)) reopen_round();
+  if (!works_in_life(member)) return true;
+  if (all_done(name)) {
+    stopped_working(name);  // its ranks are finished: it takes nothing with it
+    return true;
+  }
+  std::string reason = "node " + name + " leaves";
+  if (leave.signal > 0) reason += ": " + signal_name(leave.signal);
+  begin_stop(StopWhy::kLeave, true, std::move(reason));
+  return true;
+}
+
+bool Job::anyone_remains() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const auto& entry) { return !entry.second.leaving; });
+}
+
+void Job::stream_lost(const Attachment& from, SessionId session, Instant now) {
+  begin(now);
+  const NodeName name = from.node;  // `from` goes with the session
+  shared_.sessions.detach(session);
+  Member* member = find(name);
+  if (member == nullptr || member->session != session || server_left_) return;
+  member->session.reset();
+  member->stream_lost_at = now;
+  if (finished()) {
+    over_at_ = over_ ? std::nullopt : earlier(over_at_, read_by(*member));
+  } else if (member->leaving) {
+    // An agent that said Leave ends after its workers.
+    remove(name);
+  } else {
+    watch(*member);
+  }
+  end();
+}
+
+bool Job::counts_as_broken(const NodeName& node) const {
+  const auto member = members_.find(node);
+  return !finished() && !server_left_ && member != members_.end() && !member->second.leaving;
+}
+
+Instant Job::lost_at(const Member& member) const {
+  const Instant due = member.connected() ? member.heard_at + spec_.policy.node_timeout
+                                         : member.stream_lost_at + spec_.policy.reconnect_grace;
+  return std::max(due, hold_losses_until_);
+}
+
+// Heartbeats only move a loss further away, so one bound for all is looked at when it is due and
+// not at every heartbeat.
+void Job::watch(const Member& member) {
+  liveness_check_at_ =
+      members_.size() == 1 ? lost_at(member) : std::min(liveness_check_at_, lost_at(member));
+}
+
+void Job::check_losses() {
+  if (finished() || now_ < liveness_check_at_) return;
+  const Duration longest = spec_.policy.node_timeout;
+  std::vector<NodeName> lost;
+  Instant next = now_ + longest;
+  for (const auto& [name, member] : members_) {
+    const Instant at = lost_at(member);
+    if (at <= now_) {
+      lost.push_back(name);
+    } else {
+      next = std::min(next, at);
+    }
+  }
+  liveness_check_at_ = next;
+  for (const NodeName& name : lost) {
+    const Member& member = members_.at(name);
+    lose(name, member.connected()
+                   ? "no sign of it for " + format_duration(now_ - member.heard_at)
+                   : "its stream broke " + format_duration(now_ - member.stream_lost_at) + " ago");
+  }
+}
+
+void Job::lose(const NodeName& node, const std::string& why) {
+  const Member& member = members_.at(node);
+  const bool fails = works_in_life(member) && !member.leaving && !all_done(node);
+  if (!member.leaving) {
+    publish_event(node_event(node, event::NodeLeft{event::NodeLeft::Why::kLost}));
+  }
+  if (fails) {
+    Cause cause;
+    cause.failure.kind = FailureKind::kNodeLost;
+    cause.failure.node = node;
+    cause.failure.detail = why;
+    cause.reported = now_;
+    cause.happened = member.connected() ? member.heard_at : member.stream_lost_at;
+    life_->causes.push_back(std::move(cause));
+  }
+  if (member.session) {
+    // It may only be slow to hear: then it kills its workers on waking.
+    shared_.sessions.detach(*member.session);
+    evict(*member.session, node, member.incarnation, why);
+  }
+  remove(node);
+  if (fails) begin_stop(StopWhy::kFailure, false, "node " + node + " is lost");
+}
+
+void Job::remove(const NodeName& node) {
+  stopped_working(node);
+  if (life_ && !life_->ended) life_->unstarted.erase(node);
+  members_.erase(node);
+  changed();
+  if (phase_ == Phase::kPreparing && round_->chosen.contains(node)) reopen_round();
+}
+
+void Job::hold_losses(Instant until) {
+  hold_losses_until_ = std::max(hold_losses_until_, until);
+}
+
+void Job::shift_liveness(Duration by, Instant now) {
+  for (auto& [name, member] : members_) {
+    member.heard_at = std::min(member.heard_at + by, now);
+    member.stream_lost_at = std::min(member.stream_lost_at + by, now);
+  }
+  liveness_check_at_ = liveness_check_at_ + by;
+  if (round_) round_->deadline = round_->deadline + by;
+  if (stop_) stop_->give_up_at = stop_->give_up_at + by;
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Forming a generation: who takes part, the two phases of publishing, and what those who wait
+// are told.
+#include <algorithm>
+
+#include "launcher/rendezvous/core/address.h"
+#include "launcher/rendezvous/core/job.h"
+#include "launcher/rendezvous/core/ranks.h"
+#include "proto/base/check.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+// A loaded host answers late; below this, "two heartbeats" would be about the scheduler.
+constexpr Duration kShortestPrepare = 1s;
+constexpr std::uint32_t kMostRefusalDoublings = 5;
+
+// Beyond this many members the picture is told at intervals, and names are cut.
+constexpr std::size_t kChattyMembers = 32;
+constexpr Duration kQuietInterval = 1s;
+constexpr std::size_t kNamesTold = 64;
+
+Duration prepare_timeout(const JobPolicy& policy) {
+  return std::max(2 * policy.heartbeat, kShortestPrepare);
+}
+
+}  // namespace
+
+void Job::open_round(FormReason reason, bool wait_for_max) {
+  reason_ = reason;
+  wait_for_max_ = wait_for_max;
+  reforming_ = life_.has_value();
+  round_opened_at_ = now_;
+  join_deadline_ = now_ + spec_.policy.join_timeout;
+  last_call_until_.reset();
+  next_attempt_ = 0;
+}
+
+// Who could take part now: previous members first, by their old place; then by arrival.
+std::vector<Member*> Job::candidates() {
+  std::vector<Member*> chosen;
+  for (auto& [name, member] : members_) {
+    if (!member.connected() || member.leaving || working_.contains(name)) continue;
+    if (member.ask_again_at > now_) {
+      forming_deadline_ = earlier(forming_deadline_, member.ask_again_at);
+      continue;
+    }
+    chosen.push_back(&member);
+  }
+  const auto place = [&](const Member* member) {
+    const auto at = life_ ? life_->group_ranks.find(member->facts.name)
+                          : std::map<NodeName, std::uint32_t>::const_iterator{};
+    const bool previous = life_ && at != life_->group_ranks.end();
+    return previous ? std::pair<std::uint64_t, Incarnation>(at->second, 0)
+                    : std::pair<std::uint64_t, Incarnation>(1ULL << 32U, member->incarnation);
+  };
+  std::sort(chosen.begin(), chosen.end(),
+            [&](const Member* a, const Member* b) { return place(a) < place(b); });
+  return chosen;
+}
+
+// A previous member whose stream broke a moment ago: in reconnect_grace it is back or lost, and
+// forming without it would only mean forming again.
+bool Job::awaits_previous_member() const {
+  if (!reforming_) return false;
+  return std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
+    return !entry.second.connected() && !entry.second.leaving &&
+           life_->group_ranks.contains(entry.first);
+  });
+}
+
+bool Job::try_publish() {
+  if (everyone_left()) {
+    finish_stopped(128 + last_leave_signal_, ExitClass::kSignal,
+                   "stopped by " + signal_name(last_leave_signal_));
+    return true;
+  }
+  forming_deadline_.reset();
+  std::vector<Member*> chosen = candidates();
+  if (chosen.size() < spec_.max_nodes && awaits_previous_member()) return false;
+  bool enough = chosen.size() >= spec_.max_nodes;
+  if (!enough && chosen.size() >= spec_.min_nodes) {
+    if (wait_for_max_ && !last_call_until_) last_call_until_ = now_ + spec_.policy.last_call;
+    enough = !wait_for_max_ || now_ >= *last_call_until_;
+    if (!enough) forming_deadline_ = earlier(forming_deadline_, last_call_until_);
+  } else if (!enough) {
+    last_call_until_.reset();
+    if (now_ >= join_deadline_) {
+      time_out_joining();
+      return true;
+    }
+    forming_deadline_ = earlier(forming_deadline_, join_deadline_);
+  }
+  if (!enough) return false;
+  if (chosen.size() > spec_.max_nodes) chosen.resize(spec_.max_nodes);
+  publish(std::move(chosen));
+  return true;
+}
+
+void Job::publish(std::vector<Member*> chosen) {
+  std::vector<Candidate> nodes;
+  for (const Member* member : chosen) {
+    Candidate node{member->facts.name,  member->facts.host,      member->observed_addr,
+                   member->facts.slots, member->facts.node_rank, std::nullopt};
+    if (life_) {
+      const auto at = life_->group_ranks.find(node.name);
+      if (at != life_->group_ranks.end()) node.previous = at->second;
+    }
+    nodes.push_back(std::move(node));
+  }
+  Round round;
+  round.ranks = assign_ranks(nodes);
+  std::vector<const Member*> by_rank;
+  for (const MemberRanks& ranks : round.ranks) {
+    by_rank.push_back(&members_.at(ranks.node));
+    round.chosen.insert(ranks.node);
+    round.world_size += ranks.count;
+  }
+  round.unanswered = round.chosen;
+  MasterAddress master = choose_master_address(by_rank);
+  if (!master.refusal.empty()) {
+    Outcome refused;
+    refused.kind = OutcomeKind::kFailed;
+    refused.exit_code = 2;
+    refused.exit_class = ExitClass::kUsage;
+    refused.text = std::move(master.refusal);
+    finish(std::move(refused));
+    return;
+  }
+  round.generation = generation_ + 1;
+  round.attempt = next_attempt_;
+  round.master_addr = std::move(master.addr);
+  round.deadline = now_ + prepare_timeout(spec_.policy);
+  round_ = std::move(round);
+  phase_ = Phase::kPreparing;
+  for (const MemberRanks& ranks : round_->ranks) {
+    send(members_.at(ranks.node), round_->generation,
+         Prepare{round_->attempt, assignment_for(ranks)});
+  }
+}
+
+Assignment Job::assignment_for(const MemberRanks& member) const {
+  Assignment assignment;
+  assignment.generation = round_->generation;
+  assignment.world_size = round_->world_size;
+  assignment.members = round_->ranks;
+  assignment.group_rank = member.group_rank;
+  assignment.master_addr = round_->master_addr;
+  assignment.restarts_used = budget_.used();
+  assignment.max_restarts = budget_.max();
+  assignment.reason = reason_;
+  assignment.faults = faults_.arm(round_->generation, member);
+  return assignment;
+}
+
+// The choice is made again, under the same number. What was chosen once needs no last call.
+void Job::reopen_round() {
+  MUSTER_CHECK(phase_ == Phase::kPreparing);
+  round_.reset();
+  ++next_attempt_;
+  wait_for_max_ = false;
+  phase_ = Phase::kForming;
+}
+
+// Not asked again for a while, so that others decide first and a node that can never serve is
+// not asked for ever at full speed.
+void Job::set_aside(Member& member, std::string why) {
+  const std::uint32_t doublings = std::min(member.refusals++, kMostRefusalDoublings);
+  member.ask_again_at = now_ + prepare_timeout(spec_.policy) * (1LL << doublings);
+  member.refusal = std::move(why);
+}
+
+bool Job::on(Member& member, const Envelope& envelope, const PrepareAnswer& answer) {
+  if (phase_ != Phase::kPreparing || envelope.generation != round_->generation ||
+      answer.attempt != round_->attempt) {
+    return false;
+  }
+  const NodeName& name = member.facts.name;
+  if (!round_->unanswered.contains(name)) return false;
+  const bool holds_port = round_->ranks.front().node == name;
+  if (!answer.accepted || (holds_port && answer.master_port == 0)) {
+    set_aside(member, answer.accepted ? "holds no master port" : answer.reason);
+    reopen_round();
+    return true;
+  }
+  member.refusals = 0;
+  if (holds_port) round_->master_port = answer.master_port;
+  round_->unanswered.erase(name);
+  return true;
+}
+
+bool Job::try_commit() {
+  if (!round_->unanswered.empty() || !working_.empty()) return false;
+  for (const MemberRanks& ranks : round_->ranks) {
+    // Back within reconnect_grace or lost: either decides.
+    if (!members_.at(ranks.node).connected()) return false;
+  }
+  Life life;
+  life.generation = round_->generation;
+  life.ranks = round_->ranks;
+  life.world_size = round_->world_size;
+  life.master_addr = round_->master_addr;
+  life.master_port = round_->master_port;
+  life.committed_at = now_;
+  generation_ = life.generation;
+  committed_attempt_ = round_->attempt;
+  changed();
+  for (auto& [name, member] : members_)
+    member.role = Role::kSpare;
+  for (const MemberRanks& ranks : life.ranks) {
+    Member& member = members_.at(ranks.node);
+    member.role = Role::kMember;
+    member.work = generation_;
+    member.progress.clear();
+    working_.insert(ranks.node);
+    life.unstarted.insert(ranks.node);
+    life.group_ranks[ranks.node] = ranks.group_rank;
+  }
+  life_ = std::move(life);
+  stop_.reset();
+  round_.reset();
+  phase_ = Phase::kStarting;
+  act(OpenStore{spec_.job, generation_});
+  publish_event(job_event(event::GenerationFormed{
+      life_->world_size, life_->ranks, life_->master_addr, life_->master_port, reason_}));
+  for (const MemberRanks& ranks : life_->ranks) {
+    send(members_.at(ranks.node), Commit{committed_attempt_, life_->master_port});
+  }
+  return true;
+}
+
+bool Job::end_recovery() {
+  if (!working_.empty()) return false;
+  const auto here = std::count_if(members_.begin(), members_.end(), [](const auto& entry) {
+    return entry.second.connected() && !entry.second.leaving;
+  });
+  const bool complete = here >= static_cast<std::ptrdiff_t>(spec_.max_nodes);
+  if (!complete && now_ < recovering_until_ && !everyone_left()) return false;
+  open_round(generation_ == kNoGeneration ? FormReason::kStart : FormReason::kStateLost, false);
+  stop_.reset();
+  phase_ = Phase::kForming;
+  return true;
+}
+
+void Job::time_out_joining() {
+  std::string who;
+  std::uint32_t joined = 0;
+  std::string refusals;
+  for (const auto& [name, member] : members_) {
+    if (member.leaving) continue;
+    if (++joined <= kNamesTold) who += (who.empty() ? "" : ", ") + name;
+    if (!member.refusal.empty() && member.ask_again_at > now_) {
+      refusals += "; node " + name + " " + member.refusal;
+    }
+  }
+  const std::uint32_t missing = joined < spec_.min_nodes ? spec_.min_nodes - joined : 0;
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kJoinTimeout;
+  outcome.exit_code = 75;
+  outcome.exit_class = ExitClass::kJoinTimeout;
+  outcome.text = std::to_string(joined) + " of " + std::to_string(spec_.min_nodes) +
+                 " nodes joined within " + format_duration(spec_.policy.join_timeout) + " (" +
+                 (who.empty() ? "none" : who) + "); " + std::to_string(missing) + " missing" +
+                 refusals;
+  outcome.first_cause = last_failure_;
+  finish(std::move(outcome));
+}
+
+// ---------------------------------------------------------------- what those who wait are told
+
+std::optional<Waiting> Job::picture() const {
+  Waiting waiting;
+  std::uint32_t here = 0;
+  for (const auto& [name, member] : members_) {
+    if (member.leaving) continue;
+    ++here;
+    if (waiting.joined.size() < kNamesTold) waiting.joined.push_back(name);
+  }
+  waiting.min_nodes = spec_.min_nodes;
+  waiting.max_nodes = spec_.max_nodes;
+  waiting.missing = here < spec_.min_nodes ? spec_.min_nodes - here : 0;
+  switch (phase_) {
+    case Phase::kForming:
+      waiting.why = last_call_until_ ? Waiting::Why::kLastCall : Waiting::Why::kBelowMin;
+      break;
+    case Phase::kPreparing: waiting.why = Waiting::Why::kPreparing; break;
+    case Phase::kStopping: waiting.why = Waiting::Why::kStopping; break;
+    case Phase::kBackoff: waiting.why = Waiting::Why::kBackoff; break;
+    case Phase::kRecovering: waiting.why = Waiting::Why::kRecovering; break;
+    case Phase::kStarting:
+    case Phase::kRunning:
+    case Phase::kFinished: return std::nullopt;
+  }
+  return waiting;
+}
+
+Duration Job::remaining() const {
+  std::optional<Instant> until;
+  if (phase_ == Phase::kForming) until = last_call_until_ ? *last_call_until_ : join_deadline_;
+  if (phase_ == Phase::kBackoff) until = backoff_until_;
+  if (phase_ == Phase::kRecovering) until = recovering_until_;
+  return until && *until > now_ ? *until - now_ : Duration{0};
+}
+
+// Those who prepare know it from Prepare.
+void Job::say_waiting_to(const Member& member, const Waiting& waiting) {
+  const bool prepares = round_ && round_->chosen.contains(member.facts.name);
+  if (prepares || member.leaving) return;
+  Waiting told = waiting;
+  told.remaining = remaining();
+  send(member, std::move(told));
+}
+
+void Job::say_waiting() {
+  std::optional<Waiting> now_waiting;
+  if (!server_left_) now_waiting = picture();
+  if (now_waiting == said_waiting_) {
+    say_waiting_at_.reset();
+    return;
+  }
+  const bool chatty = members_.size() <= kChattyMembers;
+  if (now_waiting && !chatty && now_ < said_waiting_at_ + kQuietInterval) {
+    say_waiting_at_ = said_waiting_at_ + kQuietInterval;
+    return;
+  }
+  say_waiting_at_.reset();
+  said_waiting_ = now_waiting;
+  said_waiting_at_ = now_;
+  if (!now_waiting) return;
+  for (const auto& [name, member] : members_)
+    say_waiting_to(member, *now_waiting);
+}
+
+}  // namespace muster::rendezvous

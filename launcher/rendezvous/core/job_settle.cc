@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A generation has stopped everywhere: why, what it costs, and what follows.
+#include <algorithm>
+
+#include "launcher/rendezvous/core/job.h"
+#include "proto/base/check.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+// A worker and its agent that receive the same stop signal are reported in either order.
+constexpr Duration kSameSignal = 2s;
+// How long settling waits for the agent's Leave to explain such an end. Long against the way
+// of a message, short against a restart.
+constexpr Duration kLeaveEvidence = 200ms;
+
+}  // namespace
+
+// It ended by a stop signal that an agent of the job received as well.
+bool Job::is_stop(const Cause& cause) const {
+  if (cause.agent_signaled) return true;
+  const std::optional<int> signal = stop_signal_of(cause.failure);
+  if (!signal) return false;
+  return std::any_of(leaves_.begin(), leaves_.end(), [&](const auto& leave) {
+    const Duration apart =
+        leave.first > cause.happened ? leave.first - cause.happened : cause.happened - leave.first;
+    return leave.second == *signal && apart <= kSameSignal;
+  });
+}
+
+bool Job::may_turn_out_a_stop(const Cause& cause) const {
+  if (now_ >= cause.reported + kLeaveEvidence) return false;
+  if (!cause.agent_signaled) return stop_signal_of(cause.failure).has_value() && !is_stop(cause);
+  const auto member = members_.find(cause.failure.node);
+  return member != members_.end() && !member->second.leaving;  // its Leave is on the way
+}
+
+std::optional<Verdict> Job::verdict() const {
+  std::vector<Cause> failures;
+  for (const Cause& cause : life_->causes) {
+    if (!is_stop(cause)) failures.push_back(cause);
+  }
+  const std::size_t kept = shared_.options.limits.failures_kept;
+  std::optional<Verdict> settled = settle_first_cause(failures, kept);
+  if (!settled) return settled;
+  for (const Failure& victim : life_->torn_down) {
+    if (settled->victims.size() < kept) settled->victims.push_back(victim);
+  }
+  return settled;
+}
+
+bool Job::try_settle() {
+  if (!working_.empty()) return false;
+  stop_->settle_at.reset();
+  std::optional<Verdict> settled = verdict();
+  for (const Cause& cause : life_->causes) {
+    const bool matters = !settled || cause.failure.node == settled->first.failure.node;
+    if (!matters || !may_turn_out_a_stop(cause)) continue;
+    stop_->settle_at = cause.reported + kLeaveEvidence;
+    return false;
+  }
+  const bool succeeded = life_->done.size() == life_->world_size;
+  end_life(succeeded || !settled);
+  if (succeeded) {
+    finish(Outcome{});
+  } else if (stop_requested_by_) {
+    finish_stopped(143, ExitClass::kStopped, "stopped by " + *stop_requested_by_);
+  } else if (settled) {
+    settle_failure(std::move(*settled));
+  } else if (everyone_left()) {
+    finish_stopped(128 + last_leave_signal_, ExitClass::kSignal,
+                   "stopped by " + signal_name(last_leave_signal_));
+  } else {
+    schedule(stop_->why == StopWhy::kGrow ? FormReason::kNodeJoined : FormReason::kNodeLeft,
+             Charge{});
+  }
+  return true;
+}
+
+// `kept`: what it did since its last checkpoint is not lost.
+void Job::end_life(bool kept) {
+  life_->ended = true;
+  act(CloseStore{spec_.job, life_->generation});
+  if (!life_->running_at) return;
+  // Jobs that report no steps are taken at their word: all of it counted.
+  const Instant until = kept || !reports_steps_ ? now_ : *life_->kept_at;
+  kept_ += until - *life_->running_at;
+  if (now_ - *life_->running_at >= kHealthyTime) budget_.progressed();
+}
+
+void Job::settle_failure(Verdict verdict) {
+  const Cause& first = verdict.first;
+  last_failure_ = first.failure;
+  recovery_ = Recovery{first.happened, first.reported, now_};
+  JobEvent event = job_event(event::GenerationFailed{first.failure, verdict.victims});
+  event.node = first.failure.node;
+  event.rank = first.failure.rank;
+  event.local_rank = first.failure.local_rank;
+  event.pid = first.failure.pid;
+  publish_event(std::move(event));
+  if (first.failure.kind == FailureKind::kSpawn && !ever_execed_) {
+    fail(verdict, "");
+    return;
+  }
+  const bool lost = first.failure.kind == FailureKind::kNodeLost;
+  const Charge charge =
+      lost ? budget_.node_lost(spec_.min_nodes < spec_.max_nodes, now_, shared_.rng)
+           : budget_.worker_failed(now_, shared_.rng);
+  if (!charge.allowed) {
+    fail(verdict, "; " + std::to_string(budget_.used()) + " of " + std::to_string(budget_.max()) +
+                      " restarts used");
+    return;
+  }
+  if (charge.charged) changed();
+  schedule(lost ? FormReason::kNodeLost : FormReason::kWorkerFailure, charge);
+}
+
+void Job::schedule(FormReason reason, const Charge& charge) {
+  publish_event(job_event(
+      event::RestartScheduled{budget_.used(), budget_.max(), charge.charged, charge.delay}));
+  open_round(reason, false);
+  backoff_until_ = now_ + charge.delay;
+  phase_ = Phase::kBackoff;
+}
+
+void Job::fail(const Verdict& verdict, const std::string& why) {
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kFailed;
+  outcome.exit_code = exit_code_of(verdict.first.failure);
+  outcome.exit_class = ExitClass::kWorker;
+  outcome.text = describe(verdict.first.failure) + why;
+  outcome.first_cause = verdict.first.failure;
+  outcome.victims = verdict.victims;
+  finish(std::move(outcome));
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/core/job.h"
+
+namespace muster::rendezvous {
+
+JobView Job::view(Instant now) const {
+  JobView view;
+  view.spec = spec_;
+  view.run = run_;
+  view.epoch = epoch_;
+  view.phase = phase_;
+  if (const std::optional<Waiting> waiting = picture()) {
+    view.waiting = *waiting;
+    view.waiting.remaining = remaining();
+  }
+  view.generation = generation_;
+  const bool lives = life_ && !life_->ended;
+  if (lives) {
+    view.world_size = life_->world_size;
+    view.master_addr = life_->master_addr;
+    view.master_port = life_->master_port;
+  }
+  view.restarts_used = budget_.used();
+  for (const auto& [name, member] : members_) {
+    MemberView shown;
+    shown.node = name;
+    shown.host = member.facts.host;
+    shown.addr = member.observed_addr.empty() ? member.facts.dialed_addr : member.observed_addr;
+    shown.slots = member.facts.slots;
+    shown.role = member.role;
+    shown.incarnation = member.incarnation;
+    shown.connected = member.connected();
+    if (const MemberRanks* ranks = lives ? ranks_of(name) : nullptr) shown.ranks = *ranks;
+    shown.heartbeat_age = now - member.heard_at;
+    shown.progress = member.progress;
+    view.members.push_back(std::move(shown));
+  }
+  view.last_failure = last_failure_;
+  view.outcome = outcome_;
+  view.age = now - started_at_;
+  return view;
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The workers of the generation, as their agents report them.
+#include <algorithm>
+
+#include "launcher/rendezvous/core/job.h"
+#include "proto/base/check.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+// After grace and SIGKILL an agent still has to reap and to sweep what is left.
+constexpr Duration kStopSlack = 30s;
+
+std::string first_word(const std::string& line) {
+  return line.substr(0, line.find(' '));
+}
+
+}  // namespace
+
+const MemberRanks* Job::ranks_of(const NodeName& node) const {
+  const auto at = life_->group_ranks.find(node);
+  return at == life_->group_ranks.end() ? nullptr : &life_->ranks[at->second];
+}
+
+bool Job::works_in_life(const Member& member) const {
+  return life_ && !life_->ended && working_.contains(member.facts.name) &&
+         member.work == life_->generation;
+}
+
+bool Job::all_done(const NodeName& node) const {
+  const MemberRanks* own = life_ ? ranks_of(node) : nullptr;
+  if (own == nullptr) return false;
+  for (std::uint32_t rank = own->first_rank; rank < own->first_rank + own->count; ++rank) {
+    if (!life_->done.contains(rank)) return false;
+  }
+  return true;
+}
+
+bool Job::on(Member& member, const Envelope& envelope, const WorkersStarted& started) {
+  if (!works_in_life(member) || envelope.generation != life_->generation) return false;
+  const NodeName& name = member.facts.name;
+  ever_execed_ = true;
+  life_->unstarted.erase(name);
+  if (!life_->announced.insert(name).second) return true;  // told again after a broken stream
+  const MemberRanks& own = *ranks_of(name);
+  for (const StartedWorker& worker : started.workers) {
+    if (worker.rank < own.first_rank || worker.rank - own.first_rank >= own.count) continue;
+    JobEvent event = node_event(name, event::WorkerStarted{first_word(spec_.program)});
+    event.rank = worker.rank;
+    event.local_rank = worker.rank - own.first_rank;
+    event.pid = worker.pid;
+    emit(std::move(event));
+  }
+  return true;
+}
+
+bool Job::on(Member& member, const Envelope& envelope, const WorkerExited& exited) {
+  // A life that was given up (state lost) still ends in reports; they decide nothing.
+  const bool given_up = phase_ == Phase::kRecovering && working_.contains(member.facts.name) &&
+                        envelope.generation == member.work;
+  if (given_up) return true;
+  if (!works_in_life(member) || envelope.generation != life_->generation) return false;
+  const NodeName& name = member.facts.name;
+  const MemberRanks& own = *ranks_of(name);
+  if (exited.rank < own.first_rank || exited.rank - own.first_rank >= own.count) return false;
+  if (!life_->exited.insert(exited.rank).second) return true;  // told again
+  event::WorkerEnded ended;
+  if (exited.status.kind == ExitStatus::Kind::kSignaled) {
+    ended.signal = exited.status.value;
+  } else if (exited.status.kind == ExitStatus::Kind::kExited) {
+    ended.exit_code = exited.status.value;
+  } else {
+    ended.exit_code = to_failure(exited, name).exit_code;
+  }
+  ended.torn_down = exited.torn_down;
+  ended.max_rss_bytes = exited.max_rss_bytes;
+  ended.run = exited.run;
+  JobEvent event = node_event(name, ended);
+  event.rank = exited.rank;
+  event.local_rank = exited.rank - own.first_rank;
+  if (exited.pid > 0) event.pid = exited.pid;
+  emit(std::move(event));
+  if (exited.status.kind != ExitStatus::Kind::kExecFailed) ever_execed_ = true;
+  if (exited.status.succeeded() && !exited.torn_down) {
+    life_->done.insert(exited.rank);
+    if (all_done(name)) life_->unstarted.erase(name);  // a worker that ended was started
+  } else {
+    note_failed_exit(member, exited);
+  }
+  return true;
+}
+
+void Job::note_failed_exit(Member& member, const WorkerExited& exited) {
+  const NodeName& name = member.facts.name;
+  const std::size_t kept = shared_.options.limits.failures_kept;
+  if (exited.torn_down) {
+    if (exited.status.succeeded() || life_->torn_down.size() >= kept) return;
+    Failure victim = to_failure(exited, name);
+    if (victim.detail.empty()) victim.detail = "stopped by the launcher";
+    life_->torn_down.push_back(std::move(victim));
+    return;
+  }
+  Cause cause;
+  cause.failure = to_failure(exited, name);
+  cause.reported = now_;
+  const Duration age = std::clamp(exited.age, Duration{0}, now_ - life_->committed_at);
+  cause.happened = now_ - age;
+  cause.order = exited.order;
+  cause.agent_signaled = exited.agent_signaled;
+  std::string reason = describe(cause.failure);
+  life_->causes.push_back(std::move(cause));
+  begin_stop(StopWhy::kFailure, false, std::move(reason));
+}
+
+bool Job::on(Member& member, const Envelope& envelope, const StopConfirmed&) {
+  const NodeName& name = member.facts.name;
+  if (envelope.generation != member.work || member.work == kNoGeneration) return false;
+  if (!working_.contains(name)) return true;  // a second order was answered too
+  // Only a stop that was ordered can be confirmed.
+  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) {
+    if (works_in_life(member)) return false;
+  }
+  stopped_working(name);
+  return true;
+}
+
+bool Job::on(Member& member, const Envelope& envelope, const ChaosFired& fired) {
+  if (finished() || envelope.generation > generation_) return false;
+  const Fault* fault = faults_.fired(fired.fault_index);
+  if (fault == nullptr) return true;  // told again, or not in the plan
+  const std::string target =
+      fired.rank ? "rank " + std::to_string(*fired.rank) : "node " + member.facts.name;
+  JobEvent event = node_event(member.facts.name, event::ChaosHit{fault->text, target});
+  event.generation = envelope.generation;
+  event.rank = fired.rank;
+  publish_event(std::move(event));
+  return true;
+}
+
+bool Job::try_running() {
+  if (!life_->unstarted.empty()) return false;
+  phase_ = Phase::kRunning;
+  life_->running_at = now_;
+  life_->kept_at = now_;
+  const Duration form = life_->committed_at - round_opened_at_;
+  const Duration spawn = now_ - life_->committed_at;
+  publish_event(job_event(event::GenerationRunning{form, spawn}));
+  if (recovery_) {
+    event::Recovered recovered;
+    recovered.detect = recovery_->detected_at - recovery_->failed_at;
+    recovered.stop = recovery_->stopped_at - recovery_->detected_at;
+    recovered.form = life_->committed_at - recovery_->stopped_at;
+    recovered.spawn = spawn;
+    recovered.total = now_ - recovery_->failed_at;
+    publish_event(job_event(recovered));
+    recovery_.reset();
+  }
+  return true;
+}
+
+// Success, or nodes that came late to a job below MAX.
+bool Job::check_running() {
+  if (life_->done.size() == life_->world_size) {
+    end_life(true);
+    finish(Outcome{});
+    return true;
+  }
+  // Once a rank has finished, starting all again would undo what is done.
+  if (life_->ranks.size() >= spec_.max_nodes || !life_->done.empty()) return false;
+  if (members_.size() <= life_->ranks.size() && working_.size() == members_.size()) return false;
+  for (const auto& [name, member] : members_) {
+    const bool waits = member.connected() && !member.leaving && !working_.contains(name) &&
+                       member.ask_again_at <= now_;
+    if (!waits) continue;
+    begin_stop(StopWhy::kGrow, true, "node " + name + " joins");
+    return true;
+  }
+  return false;
+}
+
+// Stops the generation that runs; the order leaves at once, whatever is found out later.
+void Job::begin_stop(StopWhy why, bool planned, std::string reason) {
+  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) {
+    phase_ = Phase::kStopping;
+    order_stops(why, planned, std::move(reason));
+  } else if (phase_ == Phase::kStopping && stop_->planned && !planned) {
+    // There is nothing left to save together: no half of the grace for it.
+    stop_->planned = false;
+    stop_->reason = std::move(reason);
+    for (const NodeName& name : working_)
+      order_stop(members_.at(name));
+  }
+}
+
+Job::Stop Job::new_stop(StopWhy why, bool planned, std::string reason) const {
+  Stop stop;
+  stop.why = why;
+  stop.planned = planned;
+  stop.reason = std::move(reason);
+  stop.began = now_;
+  stop.give_up_at = now_ + spec_.policy.stop_grace + spec_.policy.node_timeout + kStopSlack;
+  return stop;
+}
+
+void Job::order_stops(StopWhy why, bool planned, std::string reason) {
+  stop_ = new_stop(why, planned, std::move(reason));
+  for (const NodeName& name : working_)
+    order_stop(members_.at(name));
+}
+
+void Job::order_stop(const Member& member) {
+  MUSTER_CHECK(stop_.has_value());
+  send(member, member.work, StopOrder{StopMode::kStop, stop_->planned, stop_->reason});
+}
+
+void Job::stopped_working(const NodeName& node) {
+  working_.erase(node);
+}
+
+}  // namespace muster::rendezvous

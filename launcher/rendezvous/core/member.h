@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One node of a job as the server knows it, and which stream belongs to whom.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/base/ids.h"
+#include "proto/base/job.h"
+#include "proto/base/messages.h"
+#include "proto/base/time.h"
+
+namespace muster::rendezvous {
+
+class Job;
+
+struct Member {
+  NodeFacts facts;
+  std::string observed_addr;  // empty for an in-process session
+  Incarnation incarnation = 0;
+  Role role = Role::kMember;
+
+  // Liveness. Without a session the stream broke at `stream_lost_at`.
+  std::optional<SessionId> session;
+  Instant heard_at;
+  Instant stream_lost_at;
+  std::vector<RankProgress> progress;
+
+  // It said Leave; it counts for nothing any more and stays only until its stream ends.
+  bool leaving = false;
+  bool outcome_seen = false;
+
+  // Prepare that was refused or not answered: not asked again before this.
+  std::uint32_t refusals = 0;
+  Instant ask_again_at;
+  std::string refusal;
+
+  // Generation whose workers may live there; they do until it leaves Job::working_.
+  Generation work = kNoGeneration;
+
+  bool connected() const { return session.has_value(); }
+};
+
+struct Attachment {
+  Job* job = nullptr;
+  NodeName node;
+  Incarnation incarnation = 0;
+};
+
+// All streams that have joined. A stream belongs to one member; a member has one stream at most.
+class Sessions {
+ public:
+  void attach(SessionId session, Attachment attachment) {
+    attached_[session] = std::move(attachment);
+  }
+  void detach(SessionId session) { attached_.erase(session); }
+  void detach_all(const Job* job) {
+    std::erase_if(attached_, [&](const auto& entry) { return entry.second.job == job; });
+  }
+  const Attachment* find(SessionId session) const {
+    const auto found = attached_.find(session);
+    return found == attached_.end() ? nullptr : &found->second;
+  }
+  std::size_t size() const { return attached_.size(); }
+
+ private:
+  std::map<SessionId, Attachment> attached_;
+};
+
+}  // namespace muster::rendezvous

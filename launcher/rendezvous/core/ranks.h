@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who gets which ranks. Ranks are contiguous by node; a node that stays keeps its place so that
+// whatever it holds by rank (shards, caches) stays right, and a newcomer takes a vacated place
+// before it lengthens the list.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/base/ids.h"
+#include "proto/base/job.h"
+
+namespace muster::rendezvous {
+
+struct Candidate {
+  NodeName name;  // unique among the candidates
+  std::string host;
+  std::string addr;
+  std::uint32_t slots = 1;                 // > 0
+  std::optional<std::uint32_t> node_rank;  // explicit; unique where given
+  std::optional<std::uint32_t> previous;   // group rank in the last generation; unique
+};
+
+// Digit runs compare as numbers: gpu-2 before gpu-10. Equal numbers with different zeros ("01",
+// "1") fall back to the plain text, so the order is total.
+bool natural_less(std::string_view a, std::string_view b);
+
+// By group rank. Order: explicit node ranks first, by number; then nodes that stay, in their old
+// order, with newcomers (by host, address, name, naturally) in the places that became free.
+std::vector<MemberRanks> assign_ranks(const std::vector<Candidate>& candidates);
+
+}  // namespace muster::rendezvous

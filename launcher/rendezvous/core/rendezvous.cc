@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All jobs of one server: which run an event belongs to, and what concerns them together (a host
+// that slept, many streams breaking at once, the server's own end).
+#include "launcher/rendezvous/core/rendezvous.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "launcher/rendezvous/core/admission.h"
+#include "launcher/rendezvous/core/job.h"
+#include "proto/base/check.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+// A deadline served later than this means that the strand stood still, not the agents.
+constexpr Duration kStall = 500ms;
+
+// This many streams, and this share of all, breaking within this time is our side's failure.
+constexpr Duration kMassWindow = 1s;
+constexpr std::size_t kMassStreams = 3;
+constexpr std::size_t kMassShare = 10;  // one in ten
+
+// Finished runs of one job id that still answer those who ask late.
+constexpr std::size_t kRunsKept = 8;
+
+}  // namespace
+
+struct Rendezvous::State {
+  // The newest last; only that one can be unfinished.
+  using Runs = std::deque<std::unique_ptr<Job>>;
+
+  State(Options from, Rng chance)
+      : options(std::move(from)), rng(chance), shared{options, rng, sessions, Instant{}} {}
+
+  void on(const AgentSaid& said);
+  void on(const StreamLost& lost);
+  void on(const StopRequested& request);
+  void on(const ServerStopping& stopping);
+  void on(const Tick&);
+  void join(const AgentSaid& said, const Join& join);
+  void reattach(const AgentSaid& said, const Join& join, Runs* runs);
+  void refuse(const AgentSaid& said, const Join& join, JoinRefused why);
+  void send(const AgentSaid& said, ServerBody body);
+  Job* start_run(const AgentSaid& said, const Join& join, const Reattach* known);
+  bool make_room();
+  void note_broken_stream();
+  void take(Job& job) { job.take(out); }
+
+  Options options;
+  Rng rng;
+  Sessions sessions;
+  Shared shared;
+  std::map<JobId, Runs> jobs;
+  bool started = false;
+  std::optional<std::string> stopping;  // the reason given
+  Instant now;
+  std::optional<Instant> promised;  // next_deadline() as the host knows it
+  std::deque<Instant> broken;       // streams of unfinished jobs, within kMassWindow
+  std::vector<Action> out;
+};
+
+Rendezvous::Rendezvous(Options options, Rng rng)
+    : state_(std::make_unique<State>(std::move(options), rng)) {}
+Rendezvous::~Rendezvous() = default;
+Rendezvous::Rendezvous(Rendezvous&&) noexcept = default;
+Rendezvous& Rendezvous::operator=(Rendezvous&&) noexcept = default;
+
+std::vector<Action> Rendezvous::step(const Event& event, Instant now) {
+  State& state = *state_;
+  MUSTER_CHECK(!state.started || now >= state.now);
+  if (!state.started) state.shared.started_at = now;
+  state.started = true;
+  state.now = now;
+  if (state.promised && now - *state.promised > kStall) {
+    const Duration stall = now - *state.promised;
+    for (auto& [id, runs] : state.jobs)
+      runs.back()->shift_liveness(stall, now);
+  }
+  std::visit([&](const auto& body) { state.on(body); }, event);
+  state.promised = next_deadline();
+  return std::exchange(state.out, {});
+}
+
+std::optional<Instant> Rendezvous::next_deadline() const {
+  std::optional<Instant> next;
+  for (const auto& [id, runs] : state_->jobs) {
+    for (const auto& job : runs)
+      next = earlier(next, job->next_deadline());
+  }
+  return next;
+}
+
+std::vector<JobView> Rendezvous::view(Instant now) const {
+  std::vector<JobView> views;
+  for (const auto& [id, runs] : state_->jobs)
+    views.push_back(runs.back()->view(now));
+  return views;
+}
+
+void Rendezvous::State::on(const AgentSaid& said) {
+  if (const auto* join = std::get_if<Join>(&said.message.body)) return this->join(said, *join);
+  const Attachment* from = sessions.find(said.session);
+  if (from == nullptr) {
+    Envelope known;
+    known.job = said.message.envelope.job;
+    send(said, Stale{message_name(said.message.body), known});
+    return;
+  }
+  const Attachment attached = *from;
+  attached.job->said(attached, said.session, said.message, now);
+  take(*attached.job);
+}
+
+void Rendezvous::State::send(const AgentSaid& said, ServerBody body) {
+  Envelope envelope;
+  envelope.job = said.message.envelope.job;
+  envelope.node = said.message.envelope.node;
+  envelope.incarnation = said.message.envelope.incarnation;
+  out.emplace_back(Send{said.session, {std::move(envelope), std::move(body)}});
+}
+
+void Rendezvous::State::refuse(const AgentSaid& said, const Join& join, JoinRefused why) {
+  static_cast<void>(join);
+  send(said, std::move(why));
+  out.emplace_back(CloseSession{said.session});
+}
+
+void Rendezvous::State::join(const AgentSaid& said, const Join& join) {
+  if (sessions.find(said.session) != nullptr) {
+    send(said, refusal(JoinRefused::Why::kInvalid, "this stream has joined already"));
+    return;
+  }
+  if (std::optional<JoinRefused> why = refused_for_content(said.message.envelope, join)) {
+    return refuse(said, join, std::move(*why));
+  }
+  if (std::optional<JoinRefused> why = refused_by_server(options, join)) {
+    return refuse(said, join, std::move(*why));
+  }
+  const auto found = jobs.find(join.spec.job);
+  Runs* runs = found == jobs.end() ? nullptr : &found->second;
+  if (join.reattach && !join.reattach->run.empty()) return reattach(said, join, runs);
+  Job* job = runs != nullptr && !runs->back()->finished() ? runs->back().get()
+                                                          : start_run(said, join, nullptr);
+  if (job == nullptr) return;
+  job->join(said.session, said.peer_addr, join, now);
+  take(*job);
+}
+
+void Rendezvous::State::reattach(const AgentSaid& said, const Join& join, Runs* runs) {
+  const Reattach& known = *join.reattach;
+  Job* job = nullptr;
+  if (runs != nullptr) {
+    for (const auto& run : *runs) {
+      if (run->is_run(known.run)) job = run.get();
+    }
+    // A run that is on decides itself whether it gives way to what the agent knows.
+    if (job == nullptr && !runs->back()->finished()) job = runs->back().get();
+  }
+  if (job == nullptr) {
+    const bool outlived = now <= shared.started_at + join.spec.policy.server_grace;
+    if (!known.workers_running && known.generation == kNoGeneration) {
+      job = start_run(said, join, nullptr);  // it only ever waited: nothing is lost
+      if (job == nullptr) return;
+      job->join(said.session, said.peer_addr, join, now);
+      take(*job);
+      return;
+    }
+    if (runs != nullptr || !outlived) {
+      send(said, Evicted{"this server does not know run " + known.run + " of job \"" +
+                         join.spec.job + "\""});
+      out.emplace_back(CloseSession{said.session});
+      return;
+    }
+    job = start_run(said, join, &known);
+    if (job == nullptr) return;
+  }
+  job->reattach(said.session, said.peer_addr, join, now);
+  take(*job);
+}
+
+// nullptr: refused.
+Job* Rendezvous::State::start_run(const AgentSaid& said, const Join& join, const Reattach* known) {
+  if (stopping) {
+    JoinRefused why = refusal(JoinRefused::Why::kNotAllowed, "the server leaves: " + *stopping);
+    why.exit_code = 76;
+    refuse(said, join, std::move(why));
+    return nullptr;
+  }
+  if (!jobs.contains(join.spec.job) && jobs.size() >= options.limits.jobs && !make_room()) {
+    refuse(said, join,
+           refusal(JoinRefused::Why::kFull,
+                   "this server has " + std::to_string(jobs.size()) + " jobs and takes no more"));
+    return nullptr;
+  }
+  Runs& runs = jobs[join.spec.job];
+  if (runs.size() >= kRunsKept) {
+    runs.front()->give_up_waiting(now);
+    take(*runs.front());
+    runs.pop_front();
+  }
+  runs.push_back(std::make_unique<Job>(shared, join.spec, known, now));
+  return runs.back().get();
+}
+
+// Forgets the job that has been over for longest.
+bool Rendezvous::State::make_room() {
+  auto oldest = jobs.end();
+  for (auto at = jobs.begin(); at != jobs.end(); ++at) {
+    if (!at->second.back()->over()) continue;
+    const bool older = oldest == jobs.end() ||
+                       at->second.back()->finished_at() < oldest->second.back()->finished_at();
+    if (older) oldest = at;
+  }
+  if (oldest == jobs.end()) return false;
+  for (const auto& run : oldest->second) {
+    run->give_up_waiting(now);
+    take(*run);
+  }
+  jobs.erase(oldest);
+  return true;
+}
+
+void Rendezvous::State::on(const StreamLost& lost) {
+  const Attachment* from = sessions.find(lost.session);
+  if (from == nullptr) return;  // never joined, refused, or evicted
+  const Attachment attached = *from;
+  const bool counts = attached.job->counts_as_broken(attached.node);
+  attached.job->stream_lost(attached, lost.session, now);
+  if (counts) note_broken_stream();
+  take(*attached.job);
+}
+
+// When much breaks at once the network or this host failed, not the nodes.
+void Rendezvous::State::note_broken_stream() {
+  while (!broken.empty() && now - broken.front() > kMassWindow)
+    broken.pop_front();
+  broken.push_back(now);
+  const std::size_t before = sessions.size() + broken.size();
+  if (broken.size() < kMassStreams || broken.size() * kMassShare <= before) return;
+  for (auto& [id, runs] : jobs) {
+    runs.back()->hold_losses(now + runs.back()->spec().policy.recovery_window);
+  }
+}
+
+void Rendezvous::State::on(const StopRequested& request) {
+  const auto answer = [&](bool accepted, std::string text) {
+    out.emplace_back(ReplyStop{request.request, accepted, std::move(text)});
+  };
+  JobId id = request.job;
+  if (id.empty() && jobs.size() == 1) id = jobs.begin()->first;
+  const auto found = jobs.find(id);
+  if (found == jobs.end()) {
+    return answer(false, id.empty() ? "which job? this server has " + std::to_string(jobs.size())
+                                    : "this server has no job \"" + id + "\"");
+  }
+  Job& job = *found->second.back();
+  const bool accepted = job.stop(request.by, now);
+  take(job);
+  answer(accepted, accepted ? "job \"" + id + "\" is being stopped" : "job \"" + id + "\" is over");
+}
+
+void Rendezvous::State::on(const ServerStopping& event) {
+  if (stopping) return;
+  stopping = event.reason;
+  for (auto& [id, runs] : jobs) {
+    for (const auto& run : runs) {
+      run->server_leaves(event.reason, now);
+      take(*run);
+    }
+  }
+}
+
+void Rendezvous::State::on(const Tick&) {
+  for (auto at = jobs.begin(); at != jobs.end();) {
+    Runs& runs = at->second;
+    for (auto run = runs.begin(); run != runs.end();) {
+      (*run)->tick(now);
+      take(**run);
+      run = (*run)->forgettable(now) ? runs.erase(run) : run + 1;
+    }
+    at = runs.empty() ? jobs.erase(at) : std::next(at);
+  }
+}
+
+}  // namespace muster::rendezvous
