@@ -272,10 +272,6 @@ absl::Status check_fault_plan(const FaultPlan& plan, const PlanBounds& bounds) {
     const auto never = [&](std::string_view why) {
       return absl::InvalidArgumentError(cat("fault ", fault.index, " can never fire: ", why));
     };
-    if (bounds.last_generation && fault.when.generation > *bounds.last_generation) {
-      return never(cat("there is no generation ", fault.when.generation,
-                       " with so few restarts (the last is ", *bounds.last_generation, ")"));
-    }
     if (bounds.max_nodes > 1) continue;
     if (fault.on.rank && *fault.on.rank >= bounds.slots) {
       return never(cat("there is no rank ", *fault.on.rank, " among ", bounds.slots));

@@ -240,6 +240,10 @@ class Resolver {
     if (!endpoint.ok()) {
       return absl::InvalidArgumentError(cat(from, ": ", endpoint.status().message()));
     }
+    if (endpoint->host == "0.0.0.0" || endpoint->host == "::") {
+      return absl::InvalidArgumentError(
+          cat(from, ": ", endpoint->host, " is no address that nodes can reach"));
+    }
     if (endpoint->port != 0) {
       options_.endpoint = *std::move(endpoint);
     } else if (several) {

@@ -20,7 +20,7 @@ constexpr int kNotFound = 127;
 constexpr int kNotExecutable = 126;
 
 Program refuse(int exit_code, std::string error) {
-  return {.argv = {}, .exit_code = exit_code, .error = std::move(error)};
+  return {.path = {}, .argv = {}, .exit_code = exit_code, .error = std::move(error)};
 }
 
 enum class FileKind { kNone, kRegular, kDirectory, kOther };
@@ -93,11 +93,11 @@ Program find_python(const RunOptions& options, const EnvironmentMap& environment
     if (!executable(path)) {
       return refuse(kNotExecutable, cat(source, " ", path, ": not executable"));
     }
-    return {.argv = {path}, .exit_code = 0, .error = {}};
+    return {.path = path, .argv = {path}, .exit_code = 0, .error = {}};
   }
   for (const char* name : {"python3", "python"}) {
     if (const auto found = search_path(name, environment)) {
-      return {.argv = {*found}, .exit_code = 0, .error = {}};
+      return {.path = *found, .argv = {*found}, .exit_code = 0, .error = {}};
     }
   }
   return refuse(kNotFound, cat("no Python interpreter for ", options.program[0],
@@ -117,10 +117,7 @@ Program with_python(const RunOptions& options, const EnvironmentMap& environment
 }
 
 Program directly(const RunOptions& options, const std::string& path) {
-  Program program;
-  program.argv.push_back(path);
-  program.argv.insert(program.argv.end(), options.program.begin() + 1, options.program.end());
-  return program;
+  return {.path = path, .argv = options.program, .exit_code = 0, .error = {}};
 }
 
 }  // namespace

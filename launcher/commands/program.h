@@ -14,7 +14,8 @@
 namespace muster::launcher {
 
 struct Program {
-  std::vector<std::string> argv;  // argv[0] is a path that execve takes as it is
+  std::string path;               // for execve
+  std::vector<std::string> argv;  // argv[0]: as typed, an interpreter's: its path
   // Where argv is empty: 127 (not found) or 126 (not executable), and why in one line.
   int exit_code = 0;
   std::string error;

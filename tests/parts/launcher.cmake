@@ -4,3 +4,5 @@ muster_test(launcher_options_test LABEL unit
           unit/launcher/program_test.cc
   LINK muster::run_options muster::json)
 muster_test(hosting_test LABEL unit SOURCES unit/launcher/hosting_test.cc LINK muster::hosting)
+muster_test(launcher_node_test LABEL unit SOURCES unit/launcher/registry_test.cc
+  LINK muster::launcher_node)

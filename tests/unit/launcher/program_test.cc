@@ -107,16 +107,17 @@ TEST_CASE("programs run as they are") {
   const std::string tool = scratch.file("bin/tool", "#!/bin/sh\n", true);
   scratch.file("here", "#!/bin/sh\n", true);
   const EnvironmentMap environment{{"PATH", "/nowhere:" + scratch.path("bin")}};
-  CHECK(resolve_program(with({"tool", "a"}), environment).argv == Argv{tool, "a"});
-  CHECK(resolve_program(with({"here"}), environment).argv == Argv{"./here"});
+  CHECK(resolve_program(with({"tool", "a"}), environment).path == tool);
+  CHECK(resolve_program(with({"tool", "a"}), environment).argv == Argv{"tool", "a"});
+  CHECK(resolve_program(with({"here"}), environment).path == "./here");
   CHECK(resolve_program(with({"/bin/sh"}), environment).argv == Argv{"/bin/sh"});
   // A directory of the name of a program does not hide it.
   fs::create_directory(scratch.path("tool"));
-  CHECK(resolve_program(with({"tool"}), environment).argv == Argv{tool});
+  CHECK(resolve_program(with({"tool"}), environment).path == tool);
   scratch.file("run.py", "#!/bin/sh\n", true);
   RunOptions options = with({"run.py"});
   options.no_python = true;
-  CHECK(resolve_program(options, environment).argv == Argv{"./run.py"});
+  CHECK(resolve_program(options, environment).path == "./run.py");
 }
 
 TEST_CASE("what cannot run is named") {

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/commands/agent_config.h"
+
+#include <unistd.h>
+
+#include "agent/shell/run_directory.h"
+#include "launcher/commands/node_facts.h"
+#include "launcher/commands/text.h"
+#include "proto/base/rng.h"
+
+namespace muster::launcher {
+namespace {
+
+constexpr std::size_t kLongestProgramLine = 1000;
+
+// What members must agree on: the words after the options, not where each node's interpreter is.
+std::uint64_t program_hash(const RunOptions& options) {
+  std::uint64_t hash = hash_text(options.module ? "module" : "program");
+  for (const std::string& word : options.program)
+    hash = hash_text(word, hash);
+  return hash;
+}
+
+agent::ConsoleMode console_mode(ConsoleChoice choice) {
+  switch (choice) {
+    case ConsoleChoice::kAuto: return agent::ConsoleMode::kAuto;
+    case ConsoleChoice::kPrefixed: return agent::ConsoleMode::kPrefixed;
+    case ConsoleChoice::kLines: return agent::ConsoleMode::kLines;
+    case ConsoleChoice::kRaw: return agent::ConsoleMode::kRaw;
+    case ConsoleChoice::kPty: return agent::ConsoleMode::kPty;
+    case ConsoleChoice::kRank0: return agent::ConsoleMode::kRank0;
+    case ConsoleChoice::kNone: return agent::ConsoleMode::kNone;
+  }
+  return agent::ConsoleMode::kAuto;
+}
+
+agent::LogLevel log_level(const RunOptions& options) {
+  if (options.quiet) return agent::LogLevel::kError;
+  switch (options.log_level) {
+    case LogLevel::kDebug: return agent::LogLevel::kDebug;
+    case LogLevel::kInfo: return agent::LogLevel::kInfo;
+    case LogLevel::kWarning: return agent::LogLevel::kWarning;
+    case LogLevel::kError: return agent::LogLevel::kError;
+  }
+  return agent::LogLevel::kWarning;
+}
+
+}  // namespace
+
+std::string program_line(const std::vector<std::string>& argv) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%^";
+  std::string line;
+  for (const std::string& word : argv) {
+    if (!line.empty()) line += ' ';
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+      line += word;
+      continue;
+    }
+    line += '\'';
+    for (const char c : word) {
+      if (c == '\'') {
+        line += "'\\''";
+      } else {
+        line += c;
+      }
+    }
+    line += '\'';
+  }
+  if (line.size() > kLongestProgramLine) line = cat(line.substr(0, kLongestProgramLine), " ...");
+  return line;
+}
+
+agent::AgentConfig make_agent_config(const RunPlan& plan) {
+  const RunOptions& options = plan.options;
+  agent::AgentConfig config;
+  config.spec = {.job = plan.job,
+                 .min_nodes = options.min_nodes,
+                 .max_nodes = options.max_nodes,
+                 .program = program_line(options.program),
+                 .program_hash = program_hash(options),
+                 .policy = options.policy,
+                 .faults = options.faults};
+  config.node.name = plan.node;
+  config.node.host = plan.host;
+  config.node.advertise_addr = options.advertise_addr;
+  // A job on this node alone: no name to look up, no interface to choose.
+  if (options.standalone && options.advertise_addr.empty()) {
+    config.node.advertise_addr = "127.0.0.1";
+  }
+  config.node.slots = plan.slots;
+  config.node.node_rank = options.node_rank;
+  config.node.boot_id = boot_id();
+  config.node.agent_pid = getpid();
+  config.node.user = user_name(plan.environment);
+
+  config.argv = plan.program.argv;
+  config.substitute_local_rank = !options.no_substitute;
+  config.pass_local_rank = options.pass_local_rank;
+  config.environment = plan.environment;
+  for (const std::string& variable : option_variables())
+    config.environment.erase(variable);
+
+  config.stop_signal = options.stop_signal;
+  config.stop_budget = options.stop_budget;
+  config.forward_signals = options.forward_signals;
+  config.master_port_low = options.master_port_low;
+  config.master_port_high = options.master_port_high;
+  config.exit_code =
+      options.flat_exit_code ? agent::ExitCodeMode::kFlat : agent::ExitCodeMode::kWorker;
+  config.seed = random_number();
+  return config;
+}
+
+agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guarded& guarded) {
+  const RunOptions& options = plan.options;
+  agent::RunnerOptions runner;
+  runner.start = guarded.start;
+  runner.guardian = guarded.guardian;
+  runner.program = plan.program.path;
+  runner.console.mode = console_mode(options.console);
+  runner.console.local_workers = plan.slots;
+  runner.standard_input.all = options.stdin_choice == StdinChoice::kAll;
+  runner.standard_input.local_rank.reset();
+  if (options.stdin_choice == StdinChoice::kLocalRank) {
+    runner.standard_input.local_rank = options.stdin_local_rank;
+  }
+  runner.standard_input.raw =
+      agent::resolve_console_mode(runner.console) == agent::ConsoleMode::kRaw;
+  runner.log_level = log_level(options);
+  runner.log_dir_given = !options.log_dir.empty();
+  runner.log_dir =
+      runner.log_dir_given ? options.log_dir : agent::default_log_dir(plan.environment, getuid());
+  runner.streams = [redirects = options.redirects, tee = options.tee](std::uint32_t local_rank) {
+    const unsigned away = redirects.of(local_rank);
+    const unsigned both = tee.of(local_rank);
+    agent::WorkerStreams streams;
+    streams.stdout_file = ((away | both) & 1U) != 0;
+    streams.stderr_file = ((away | both) & 2U) != 0;
+    // A tee wins: the user asked to see it.
+    streams.stdout_console = (away & 1U) == 0 || (both & 1U) != 0;
+    streams.stderr_console = (away & 2U) == 0 || (both & 2U) != 0;
+    return streams;
+  };
+  runner.events = options.events;
+  runner.scratch_path = plan.scratch;
+  if (const auto found = plan.environment.find("TORCHELASTIC_ERROR_FILE");
+      found != plan.environment.end()) {
+    runner.own_error_file = found->second;
+  }
+  return runner;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A run's plan in the words of the agent: pure translation.
+#pragma once
+
+#include "agent/core/agent.h"
+#include "agent/shell/agent_runner.h"
+#include "launcher/commands/run_job.h"
+
+namespace muster::launcher {
+
+agent::AgentConfig make_agent_config(const RunPlan& plan);
+
+// All but the store's hooks and the dialed address.
+agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guarded& guarded);
+
+// The program and its arguments as one line that a shell would read back.
+std::string program_line(const std::vector<std::string>& argv);
+
+}  // namespace muster::launcher

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `muster rendezvous`: a server of its own, for many jobs, that lives until it is told to stop.
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/shell/io_loop.h"
+#include "agent/shell/signals.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/node_facts.h"
+#include "launcher/commands/options.h"
+#include "launcher/commands/small_flags.h"
+#include "launcher/commands/text.h"
+#include "launcher/rendezvous/shell/server.h"
+
+namespace muster::launcher {
+namespace {
+
+constexpr std::uint16_t kDefaultPort = 29400;
+
+constexpr std::string_view kHelp =
+    "Usage: muster rendezvous --listen [HOST]:PORT --state-dir DIR\n"
+    "\n"
+    "Runs a rendezvous server of its own, for any number of jobs. Nodes reach it with\n"
+    "`muster run --rdzv-endpoint HOST:PORT --rdzv-id JOB ...`. Unlike a server inside\n"
+    "`muster run` it does not go down with one of the job's nodes.\n"
+    "\n"
+    "  --listen [HOST]:PORT\n"
+    "        where to listen; no HOST: every address of this machine; port 0: any free one\n"
+    "  --state-dir DIR\n"
+    "        created where missing, and locked: one server at a time\n"
+    "  -h, --help\n"
+    "        this text\n"
+    "\n"
+    "Example:\n"
+    "  muster rendezvous --listen :29400 --state-dir /var/lib/muster\n"
+    "\n"
+    "Exit codes: 0 told to stop; 2 usage, or the address or directory is in use.\n";
+
+// Creates and locks the directory; the lock lives as long as the descriptor.
+absl::StatusOr<int> lock_directory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return absl::UnavailableError(cat(path, ": ", error.message()));
+  const std::string lock = path + "/lock";
+  const int file = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0) return absl::UnavailableError(cat(lock, ": ", std::strerror(errno)));
+  if (flock(file, LOCK_EX | LOCK_NB) == 0) return file;
+  const int lock_error = errno;
+  close(file);
+  if (lock_error == EWOULDBLOCK) {
+    return absl::AlreadyExistsError(cat(path, ": another rendezvous server uses it"));
+  }
+  return absl::UnavailableError(cat(lock, ": ", std::strerror(lock_error)));
+}
+
+absl::StatusOr<Endpoint> listen_address(const std::string& text) {
+  if (!text.starts_with(':')) return parse_endpoint(text, kDefaultPort);
+  absl::StatusOr<Endpoint> endpoint = parse_endpoint("any" + text, kDefaultPort);
+  if (endpoint.ok()) endpoint->host.clear();
+  return endpoint;
+}
+
+int serve(const Endpoint& endpoint, const EnvironmentMap& environment) {
+  const agent::StartingState start = agent::capture_starting_state();
+  const std::vector<int> signals = agent::stop_signals(start);
+  agent::take_signals(start, signals);
+  agent::IoLoop loop;
+  int exit_code = 0;
+
+  rendezvous::ServerOptions options;
+  options.machine.server_instance = random_hex(16);
+  options.machine.holder =
+      cat("host ", host_name(), ", pid ", getpid(), ", user ", user_name(environment));
+  options.seed = random_number();
+  options.on_broken = [&](const absl::Status& status) {
+    say(cat("the rendezvous server gave up: ", status.message()));
+    exit_code = kExitInternal;
+    loop.stop();
+  };
+  std::optional<rendezvous::RendezvousServer> server;
+  server.emplace(loop.context(), std::move(options));
+  const absl::StatusOr<int> port = server->listen(endpoint.host, endpoint.port);
+  if (!port.ok()) return refuse(cat("--listen ", endpoint.text(), ": ", port.status().message()));
+  say("state is kept in memory in this version: when this server ends, its agents carry it on");
+  say(cat("rendezvous server listening on ",
+          endpoint.host.empty() ? "every address, port " : cat(endpoint.host, ":"), *port));
+
+  bool stopping = false;
+  const agent::SignalWatch watch(loop.context(), signals, [&](const agent::SignalInfo& info) {
+    if (stopping) return loop.stop();  // a second one does not wait
+    stopping = true;
+    server->stop(cat("the rendezvous server was told to stop (", signal_name(info.signal), ")"),
+                 [&loop] { loop.stop(); });
+  });
+  loop.run();
+  server.reset();
+  return exit_code;
+}
+
+}  // namespace
+
+int rendezvous_command(const Words& words) {
+  const absl::StatusOr<SmallLine> line =
+      parse_small("rendezvous", words, {{"listen", true}, {"state-dir", true}, {"http", true}});
+  if (!line.ok()) return refuse(cat(line.status().message()));
+  if (line->has("help")) return print(kHelp) ? 0 : 1;
+  if (line->has("http")) return refuse("--http is not in this version");
+  if (!line->rest.empty()) return refuse(cat("rendezvous: unexpected word '", line->rest[0], "'"));
+  for (const char* needed : {"listen", "state-dir"}) {
+    if (!line->has(needed)) {
+      return refuse(cat("rendezvous: --", needed, " is missing; `muster rendezvous --help`"));
+    }
+  }
+  const absl::StatusOr<Endpoint> endpoint = listen_address(line->get("listen"));
+  if (!endpoint.ok()) return refuse(cat("--listen: ", endpoint.status().message()));
+  const absl::StatusOr<int> lock = lock_directory(line->get("state-dir"));
+  if (!lock.ok()) return refuse(cat("--state-dir ", lock.status().message()));
+  const int code = serve(*endpoint, read_environment());
+  close(*lock);
+  return code;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `muster run`: everything that can be refused is refused here, before the first fork; then the
+// process splits into guardian and agent.
+#include <unistd.h>
+#include <utility>
+
+#include "agent/shell/guardian.h"
+#include "agent/shell/scratch.h"
+#include "launcher/commands/chaos_plan.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/node_facts.h"
+#include "launcher/commands/node_slots.h"
+#include "launcher/commands/option_help.h"
+#include "launcher/commands/options.h"
+#include "launcher/commands/program.h"
+#include "launcher/commands/run_job.h"
+#include "launcher/commands/text.h"
+
+namespace muster::launcher {
+namespace {
+
+// Fills in the plan. 0, or the exit code of a refusal that has been said.
+int make_plan(CommandLine& line, RunPlan& plan) {
+  const RunOptions& options = plan.options;
+  const absl::StatusOr<std::uint32_t> slots = count_slots(options.nproc, plan.environment);
+  if (!slots.ok()) return refuse(cat("--nproc-per-node: ", slots.status().message()));
+  plan.slots = *slots;
+  if (options.stdin_choice == StdinChoice::kLocalRank && options.stdin_local_rank >= plan.slots) {
+    return refuse(
+        cat("--stdin: there is no local rank ", options.stdin_local_rank, " among ", plan.slots));
+  }
+  plan.host = host_name();
+  plan.node = options.node_name;
+  if (plan.node.empty()) {
+    plan.node = plan.host;
+    if (options.node_rank) plan.node += cat("/", *options.node_rank);
+  }
+  plan.job = options.job_id.empty() ? "job-" + random_hex(8) : options.job_id;
+  const absl::Status faults = check_fault_plan(
+      options.faults, {.max_nodes = options.max_nodes, .slots = plan.slots, .node = plan.node});
+  if (!faults.ok()) return refuse(cat("--chaos: ", faults.message()));
+  if (!options.program.empty()) {
+    plan.program = resolve_program(options, plan.environment);
+    if (!plan.program.ok() && !line.print_config) {
+      say(plan.program.error);
+      return plan.program.exit_code;
+    }
+    if (!plan.program.ok()) line.notes.push_back(plan.program.error);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_command(const Words& words) {
+  RunPlan plan;
+  plan.environment = read_environment();
+  absl::StatusOr<CommandLine> line = parse_command_line(words, plan.environment);
+  if (!line.ok()) return refuse(cat(line.status().message()));
+  if (line->help) return print(run_help()) ? 0 : 1;
+  absl::StatusOr<RunOptions> options = resolve_options(*line, plan.environment);
+  if (!options.ok()) return refuse(cat(options.status().message()));
+  plan.options = *std::move(options);
+  if (const int code = make_plan(*line, plan); code != 0) return code;
+  if (line->print_config) {
+    return print(print_config(*line, plan.options, plan.slots, plan.program.argv)) ? 0 : 1;
+  }
+  if (!plan.options.quiet && plan.options.log_level <= LogLevel::kWarning) {
+    for (const std::string& note : line->notes)
+      say(note);
+  }
+
+  // Chosen here, so that the guardian can remove what a killed agent left.
+  plan.folder = agent::choose_scratch_path(plan.environment, getuid());
+  plan.scratch = plan.folder + "-w";
+  const int code =
+      agent::run_guarded([&plan](const agent::Guarded& guarded) { return run_job(plan, guarded); });
+  agent::remove_scratch(plan.scratch);
+  agent::remove_scratch(plan.folder);
+  return code;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/commands/run_job.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <optional>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "agent/shell/agent_runner.h"
+#include "agent/shell/event_writer.h"
+#include "agent/shell/grpc_link.h"
+#include "agent/shell/io_loop.h"
+#include "agent/shell/scratch.h"
+#include "agent/shell/signals.h"
+#include "agent/shell/store_proxy.h"
+#include "launcher/commands/agent_config.h"
+#include "launcher/commands/commands.h"
+#include "launcher/commands/endpoint_probe.h"
+#include "launcher/commands/local_link.h"
+#include "launcher/commands/node_facts.h"
+#include "launcher/commands/registry.h"
+#include "launcher/commands/tap_link.h"
+#include "launcher/commands/text.h"
+
+namespace muster::launcher {
+namespace {
+
+using rendezvous::RendezvousServer;
+
+class RunJob {
+ public:
+  RunJob(const RunPlan& plan, const agent::Guarded& guarded)
+      : plan_(plan), options_(plan.options), guarded_(guarded) {}
+
+  int run() {
+    if (!make_folder()) return kExitInternal;
+    // A pure question of order: declared first, gone last.
+    stop_signals_ = agent::stop_signals(guarded_.start);
+    std::vector<int> signals = stop_signals_;
+    signals.insert(signals.end(), options_.forward_signals.begin(), options_.forward_signals.end());
+    signals_.emplace(loop_.context(), signals,
+                     [this](const agent::SignalInfo& info) { on_signal(info.signal); });
+    if (options_.standalone) {
+      server_ = make_server();
+      start_agent();
+    } else {
+      look_for_server();
+    }
+    loop_.run();
+    runner_.reset();
+    store_.reset();
+    server_.reset();
+    signals_.reset();
+    server_events_.reset();
+    live_.reset();
+    agent::remove_scratch(plan_.folder);
+    return exit_code_;
+  }
+
+ private:
+  enum class Phase { kLooking, kRunning, kLingering, kEnded };
+
+  bool make_folder() {
+    const std::string token_path = plan_.folder + "/store-token";
+    store_token_ = random_hex(32);
+    if (mkdir(plan_.folder.c_str(), 0700) != 0) return cannot_create(plan_.folder);
+    const int file = open(token_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file < 0) return cannot_create(token_path);
+    const auto size = static_cast<ssize_t>(store_token_.size());
+    const bool whole = write(file, store_token_.data(), store_token_.size()) == size;
+    close(file);
+    return whole || cannot_create(token_path);
+  }
+
+  bool cannot_create(const std::string& path) {
+    say(cat("cannot create ", path, ": ", std::strerror(errno)));
+    agent::remove_scratch(plan_.folder);
+    return false;
+  }
+
+  // ---------------------------------------------------------------- finding the server
+
+  void look_for_server() {
+    ProbeOptions probe;
+    probe.endpoint = *options_.endpoint;
+    probe.explicit_rank_zero = options_.node_rank == 0U;
+    probe.is_host = options_.is_host;
+    probe.join_timeout = options_.policy.join_timeout;
+    probe.server_instance = instance_;
+    probe.make_server = [this] { return make_server(); };
+    probe.say = [this](const std::string& line) {
+      if (!options_.quiet) say(line);
+    };
+    guardian_.emplace(loop_.context(), guarded_.guardian, [this] { end(kExitInternal); });
+    probe_.emplace(loop_.context(), std::move(probe));
+    probe_->start([this](ProbeResult result) {
+      probe_.reset();
+      guardian_.reset();
+      if (phase_ != Phase::kLooking) return;
+      if (result.exit_code != 0) {
+        say(result.text);
+        end(result.exit_code);
+        return;
+      }
+      server_ = std::move(result.server);
+      reached_addr_ = std::move(result.reached_addr);
+      start_agent();
+    });
+  }
+
+  std::unique_ptr<RendezvousServer> make_server() {
+    rendezvous::ServerOptions server;
+    server.machine.server_instance = instance_;
+    server.machine.only_job = plan_.job;
+    server.machine.holder = cat("host ", plan_.host, ", pid ", getpid(), ", user ",
+                                user_name(plan_.environment), ", job ", plan_.job);
+    server.seed = random_number();
+    if (!options_.server_events.empty()) {
+      server_events_.emplace(options_.server_events, plan_.node, plan_.job);
+    }
+    server.on_event = [this](const JobId&, const RunId& run, const JobEvent& event) {
+      if (!server_events_) return;
+      const absl::Status status = server_events_->write(run, event);
+      if (!status.ok()) say(cat("--server-events: ", status.message()));
+    };
+    server.on_job_over = [this](const JobId&, const RunId&, const Outcome&) {
+      job_over_ = true;
+      if (phase_ == Phase::kLingering) end(result_->exit_code);
+    };
+    server.on_broken = [this](const absl::Status& status) {
+      say(cat("the rendezvous server gave up: ", status.message()));
+    };
+    return std::make_unique<RendezvousServer>(loop_.context(), std::move(server));
+  }
+
+  // ---------------------------------------------------------------- running
+
+  void start_agent() {
+    phase_ = Phase::kRunning;
+    LiveJob live{.job = plan_.job,
+                 .pid = getpid(),
+                 .start_ticks = start_ticks(getpid()),
+                 .socket = {},
+                 .rendezvous = {},
+                 .node = plan_.node};
+    if (options_.endpoint) live.rendezvous = options_.endpoint->text();
+    if (server_ != nullptr) {
+      const std::string socket = plan_.folder + "/control.sock";
+      const absl::Status status = server_->listen_unix(socket);
+      if (status.ok()) {
+        live.socket = socket;
+      } else {
+        say(cat("no control socket (muster status and stop): ", status.message()));
+      }
+    }
+    live_.emplace();
+    const absl::Status published = live_->publish(registry_path(plan_.environment), live);
+    if (!published.ok() && options_.log_level == LogLevel::kDebug) {
+      say(cat("not listed for muster status: ", published.message()));
+    }
+
+    store_.emplace(loop_.context(), plan_.job, store_token_);
+    const absl::StatusOr<std::string> store_endpoint = store_->listen();
+    if (!store_endpoint.ok()) {
+      say(cat("the workers' store cannot listen: ", store_endpoint.status().message()));
+      end(kExitInternal);
+      return;
+    }
+
+    agent::AgentConfig config = make_agent_config(plan_);
+    config.store_endpoint = *store_endpoint;
+    config.store_token_file = plan_.folder + "/store-token";
+    config.node.hosts_server = server_ != nullptr;
+    agent::RunnerOptions runner = make_runner_options(plan_, guarded_);
+    runner.store = {.link_up = [this](agent::ServerLink* link) { store_->link_up(link); },
+                    .link_down = [this] { store_->link_down(); },
+                    .store_said = [this](const StoreReply& reply) { store_->store_said(reply); },
+                    .generation_started = [this](Generation g) { store_->generation_started(g); },
+                    .generation_ended = [this] { store_->generation_ended(); }};
+    std::unique_ptr<agent::ServerLink> link = make_link(runner);
+    runner_ = std::make_unique<agent::AgentRunner>(loop_.context(), std::move(runner),
+                                                   std::move(config), std::move(link));
+    runner_->run([this](const agent::RunResult& result) { on_agent_done(result); });
+  }
+
+  std::unique_ptr<agent::ServerLink> make_link(agent::RunnerOptions& runner) {
+    std::unique_ptr<agent::ServerLink> link;
+    if (server_ != nullptr) {
+      link = std::make_unique<LocalLink>(loop_.context(), *server_);
+      runner.dialed_addr = [addr = reached_addr_] { return addr; };
+    } else {
+      agent::GrpcLinkOptions grpc;
+      grpc.host = options_.endpoint->host;
+      grpc.port = options_.endpoint->port;
+      auto own = std::make_unique<agent::GrpcLink>(loop_.context(), std::move(grpc));
+      // The runner, which asks, owns the link.
+      runner.dialed_addr = [raw = own.get()] { return raw->dialed_addr(); };
+      link = std::move(own);
+    }
+    return std::make_unique<TapLink>(std::move(link), [this](const ServerMessage& message) {
+      const auto* notice = std::get_if<JobEventNotice>(&message.body);
+      if (notice == nullptr) return;
+      const auto* missed = std::get_if<event::ChaosMissed>(&notice->event.body);
+      if (missed != nullptr) unfired_.push_back(missed->fault);
+    });
+  }
+
+  bool is_stop(int signal) const {
+    return std::find(stop_signals_.begin(), stop_signals_.end(), signal) != stop_signals_.end();
+  }
+
+  // Other nodes that would be without a server if this process ended.
+  bool others_need_us() const {
+    if (server_ == nullptr || job_over_) return false;
+    for (const rendezvous::JobView& job : server_->view()) {
+      for (const rendezvous::MemberView& member : job.members) {
+        if (member.node != plan_.node && member.connected) return true;
+      }
+    }
+    return false;
+  }
+
+  void on_signal(int signal) {
+    const bool stop = is_stop(signal);
+    switch (phase_) {
+      case Phase::kLooking:
+        if (!stop) return;
+        say(cat("stopped by ", signal_name(signal), " while looking for the server at ",
+                options_.endpoint->text()));
+        end(128 + signal);
+        return;
+      case Phase::kRunning:
+        if (stop && !options_.policy.linger && !leaving_ && others_need_us()) leave(signal, [] {});
+        runner_->signal(signal);
+        return;
+      case Phase::kLingering:
+        if (!stop || leaving_) return;
+        leave(signal, [this] { end(result_->exit_code); });
+        return;
+      case Phase::kEnded: return;
+    }
+  }
+
+  void leave(int signal, std::function<void()> done) {
+    leaving_ = true;
+    server_->stop(cat("node ", plan_.node, ", which hosts the server, was told to stop (",
+                      signal_name(signal), ")"),
+                  std::move(done));
+  }
+
+  // ---------------------------------------------------------------- ending
+
+  void on_agent_done(const agent::RunResult& result) {
+    result_ = result;
+    phase_ = Phase::kLingering;
+    if (server_ == nullptr || job_over_ || leaving_) return end(result.exit_code);
+    const bool wait = result.outcome.has_value() || options_.policy.linger;
+    if (wait) {
+      if (!result.outcome && !options_.quiet && others_need_us()) {
+        say("the server stays until the job ends (--linger)");
+      }
+      return;
+    }
+    if (!others_need_us()) return end(result.exit_code);
+    leaving_ = true;
+    server_->stop(cat("node ", plan_.node, ", which hosts the server, has left"),
+                  [this] { end(result_->exit_code); });
+  }
+
+  void end(int exit_code) {
+    if (phase_ == Phase::kEnded) return;
+    phase_ = Phase::kEnded;
+    exit_code_ = exit_code;
+    for (const std::string& fault : unfired_)
+      say(cat("fault never fired: ", fault));
+    if (exit_code == 0 && options_.chaos_strict && !unfired_.empty()) {
+      exit_code_ = kExitChaosUnfired;
+    }
+    loop_.stop();
+  }
+
+  const RunPlan& plan_;
+  const RunOptions& options_;
+  const agent::Guarded& guarded_;
+  const std::string instance_ = random_hex(16);
+  std::string store_token_;
+  std::vector<int> stop_signals_;
+
+  agent::IoLoop loop_;
+  std::optional<agent::SignalWatch> signals_;
+  std::optional<agent::GuardianWatch> guardian_;  // while looking; the runner has its own
+  std::optional<EndpointProbe> probe_;
+  std::optional<EventWriter> server_events_;
+  std::optional<LiveEntry> live_;
+  std::unique_ptr<RendezvousServer> server_;
+  std::optional<agent::StoreProxy> store_;
+  std::unique_ptr<agent::AgentRunner> runner_;
+
+  Phase phase_ = Phase::kLooking;
+  std::string reached_addr_;
+  std::vector<std::string> unfired_;
+  std::optional<agent::RunResult> result_;
+  bool job_over_ = false;
+  bool leaving_ = false;
+  int exit_code_ = kExitInternal;
+};
+
+}  // namespace
+
+int run_job(const RunPlan& plan, const agent::Guarded& guarded) {
+  return RunJob(plan, guarded).run();
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `muster`: one name, one subcommand, one exit code.
+#include <array>
+#include <string>
+#include <vector>
+
+#include "launcher/commands/commands.h"
+#include "launcher/commands/options.h"
+#include "launcher/commands/text.h"
+
+namespace {
+
+using muster::launcher::Words;
+
+struct Command {
+  const char* name;
+  int (*run)(const Words& words);
+};
+
+constexpr std::array<Command, 5> kCommands{{{"run", muster::launcher::run_command},
+                                            {"rendezvous", muster::launcher::rendezvous_command},
+                                            {"status", muster::launcher::status_command},
+                                            {"stop", muster::launcher::stop_command},
+                                            {"chaos", muster::launcher::chaos_command}}};
+
+// Commands of the interface that a later version brings.
+constexpr std::array<const char*, 11> kLater{"agent",   "launch", "logs",   "stacks",
+                                             "restart", "drain",  "cordon", "pause",
+                                             "resume",  "scale",  "doctor"};
+
+constexpr std::string_view kHelp =
+    "Usage: muster COMMAND [arguments...]\n"
+    "\n"
+    "Calls the ranks of a distributed training job together: starts them, gives them their\n"
+    "ranks, restarts what fails, and leaves nothing behind.\n"
+    "\n"
+    "  run          this node's part of a job: muster run --standalone --nproc-per-node 4 "
+    "train.py\n"
+    "  rendezvous   a server of its own for many jobs\n"
+    "  status       live jobs: phase, nodes, ranks, progress\n"
+    "  stop         end a job on all its nodes\n"
+    "  chaos        check a plan of faults for `muster run --chaos`\n"
+    "  version      the version\n"
+    "\n"
+    "`muster COMMAND --help` shows its flags and examples. To begin with:\n"
+    "  muster run --standalone --nproc-per-node 2 -- sh -c 'echo rank $RANK of $WORLD_SIZE'\n";
+
+int no_command(const std::string& word) {
+  for (const char* later : kLater) {
+    if (word == later) {
+      return muster::launcher::refuse(muster::launcher::cat("'", word, "' is not in this version"));
+    }
+  }
+  std::vector<std::string> names{"version", "--help"};
+  for (const Command& command : kCommands)
+    names.emplace_back(command.name);
+  const std::string near = muster::launcher::nearest(word, names);
+  return muster::launcher::refuse(
+      muster::launcher::cat("unknown command '", word, "'",
+                            near.empty() ? "; `muster --help` lists them"
+                                         : muster::launcher::cat("; did you mean ", near, "?")));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Words words(argv + (argc > 0 ? 1 : 0), argv + argc);
+  if (words.empty()) {
+    return muster::launcher::refuse("no command given; `muster --help` lists them");
+  }
+  const std::string& name = words[0];
+  if (name == "--help" || name == "-h" || name == "help") {
+    return muster::launcher::print(kHelp) ? 0 : 1;
+  }
+  if (name == "version" || name == "--version") {
+    return muster::launcher::print("muster " MUSTER_VERSION "\n") ? 0 : 1;
+  }
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command.run(Words(words.begin() + 1, words.end()));
+  }
+  return no_command(name);
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/commands/registry.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include "launcher/commands/addresses.h"
+#include "launcher/commands/node_facts.h"
+#include "launcher/commands/small_flags.h"
+#include "launcher/commands/text.h"
+
+namespace muster::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "muster-registry-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~Folder() { fs::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string live() const { return path + "/state/.live"; }
+  std::string path;
+};
+
+LiveJob ours(const std::string& job) {
+  return {.job = job,
+          .pid = getpid(),
+          .start_ticks = start_ticks(getpid()),
+          .socket = "/tmp/s",
+          .rendezvous = "",
+          .node = "n"};
+}
+
+std::size_t files_in(const std::string& directory) {
+  return static_cast<std::size_t>(
+      std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
+}
+
+}  // namespace
+
+TEST_CASE("a live job is listed until its entry goes") {
+  const Folder folder;
+  CHECK(live_jobs(folder.live()).empty());
+  {
+    LiveEntry entry;
+    LiveJob job = ours("a \"b\"");
+    REQUIRE(entry.publish(folder.live(), job).ok());
+    CHECK(live_jobs(folder.live()) == std::vector<LiveJob>{job});
+    job.socket = "/tmp/other";
+    REQUIRE(entry.publish(folder.live(), job).ok());
+    CHECK(live_jobs(folder.live()) == std::vector<LiveJob>{job});
+    struct stat info {};
+    REQUIRE(stat(folder.live().c_str(), &info) == 0);
+    CHECK((info.st_mode & 0777U) == 0700U);
+    for (const auto& file : fs::directory_iterator(folder.live())) {
+      REQUIRE(stat(file.path().c_str(), &info) == 0);
+      CHECK((info.st_mode & 0777U) == 0600U);
+    }
+  }
+  CHECK(files_in(folder.live()) == 0);
+}
+
+TEST_CASE("files of the dead are removed, nonsense is skipped") {
+  const Folder folder;
+  const pid_t child = fork();
+  if (child == 0) {
+    // Dies without a farewell.
+    auto* entry = new LiveEntry;
+    const bool ok = entry->publish(folder.live(), ours("gone")).ok();
+    _exit(ok ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  REQUIRE(files_in(folder.live()) == 1);
+  for (const char* text : {"", "{", "[]", "{\"pid\":-1}", "{\"pid\":1,\"start_ticks\":\"x\"}"}) {
+    std::ofstream(cat(folder.live(), "/odd.json")) << text;
+    CHECK(live_jobs(folder.live()).empty());
+    CHECK(files_in(folder.live()) == 1);
+  }
+}
+
+TEST_CASE("a pid that is another process by now is not the job") {
+  const Folder folder;
+  LiveEntry entry;
+  LiveJob job = ours("reused");
+  job.start_ticks += 1;
+  REQUIRE(entry.publish(folder.live(), job).ok());
+  CHECK(live_jobs(folder.live()).empty());
+}
+
+TEST_CASE("of two processes of one job the hosting one is shown") {
+  const Folder folder;
+  LiveJob joined = ours("j");
+  joined.socket = "";
+  joined.rendezvous = "h:1";
+  LiveJob hosting = joined;
+  hosting.socket = "/tmp/s";
+  hosting.pid = getppid();
+  hosting.start_ticks = start_ticks(getppid());
+  LiveEntry one;
+  LiveEntry two;
+  REQUIRE(one.publish(folder.live(), joined).ok());
+  REQUIRE(two.publish(folder.live(), hosting).ok());
+  CHECK(live_jobs(folder.live()) == std::vector<LiveJob>{hosting});
+  LiveEntry three;
+  LiveJob elsewhere = ours("j");
+  REQUIRE(three.publish(folder.live(), elsewhere).ok());  // takes the place of `joined`'s file
+  CHECK(live_jobs(folder.live()).size() == 2);
+}
+
+TEST_CASE("a directory that cannot be is an error, no more") {
+  LiveEntry entry;
+  CHECK_FALSE(entry.publish("/proc/no/.live", ours("x")).ok());
+}
+
+TEST_CASE("process start times") {
+  CHECK(start_ticks(getpid()) != 0);
+  CHECK(start_ticks(getpid()) == start_ticks(getpid()));
+  CHECK(start_ticks(0x7fffffff) == 0);
+  CHECK(random_hex(16).size() == 16);
+  CHECK(random_hex(16) != random_hex(16));
+}
+
+TEST_CASE("which addresses are ours, and where to listen for a name") {
+  const std::vector<std::string> own{"10.0.0.7", "fd00::7"};
+  CHECK(is_own_address("127.9.9.9", own));
+  CHECK(is_own_address("::1", own));
+  CHECK(is_own_address("::ffff:10.0.0.7", own));
+  CHECK(is_own_address("fd00:0::7", own));
+  CHECK_FALSE(is_own_address("10.0.0.8", own));
+  CHECK_FALSE(is_own_address("127.evil", own));
+  CHECK(listen_host("127.0.0.2", {"127.0.0.2"}, own) == "127.0.0.2");
+  CHECK(listen_host("10.0.0.7", {"10.0.0.7"}, own) == "10.0.0.7");
+  CHECK(listen_host("node7", {"10.0.0.9", "10.0.0.7"}, own) == "10.0.0.7");
+  CHECK(listen_host("node7", {"127.0.1.1"}, own).empty());   // Debian's own name
+  CHECK(listen_host("virtual", {"10.9.9.9"}, own).empty());  // rank 0 offers itself
+  CHECK(listen_host("unknown", {}, own).empty());
+  CHECK(listen_host("localhost", {"127.0.0.1", "::1"}, own) == "127.0.0.1");
+  CHECK_FALSE(own_addresses().empty());
+}
+
+TEST_CASE("flags of the small commands") {
+  const std::vector<SmallFlag> known{{"state-dir", true}, {"json", false}};
+  const auto error = [&](const std::vector<std::string>& words) {
+    const auto line = parse_small("x", words, known);
+    return line.ok() ? std::string("none") : cat(line.status().message());
+  };
+  const auto line = parse_small("x", {"--state_dir=a=b", "word", "--json", "-"}, known);
+  REQUIRE(line.ok());
+  CHECK(line->get("state-dir") == "a=b");
+  CHECK(line->has("json"));
+  CHECK(line->rest == std::vector<std::string>{"word", "-"});
+  CHECK(error({"--jsn"}) == "unknown flag --jsn; did you mean --json?");
+  CHECK(error({"--json=1"}) == "--json takes no value");
+  CHECK(error({"--state-dir"}) == "--state-dir needs a value");
+  CHECK(error({"--state-dir", "--json"}) == "--state-dir needs a value");
+  CHECK(error({"--state-dir="}) == "--state-dir needs a value");
+  CHECK(error({"-h"}) == "none");
+}
+
+}  // namespace muster::launcher
