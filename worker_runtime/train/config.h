@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The configuration of a training run: one JSON document with DeepSpeed's key names where
+// DeepSpeed has the key, so that a ds_config.json that uses them works. Unknown keys are refused;
+// known keys without effect are named; what would silently change the result is refused.
+//
+// Thread rule: values; parsing is pure but for reading the file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include "worker_runtime/model/gpt.h"
+
+namespace muster::runtime {
+
+struct AdamConfig {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;  // decoupled
+};
+
+// DeepSpeed's WarmupLR, WarmupDecayLR, WarmupCosineLR; kConstant without a scheduler. Positions
+// are applied updates.
+struct ScheduleConfig {
+  enum class Kind : std::uint8_t { kConstant, kWarmup, kWarmupDecay, kWarmupCosine };
+  Kind kind = Kind::kConstant;
+  std::int64_t warmup_steps = 1000;
+  std::int64_t total_steps = 0;  // decay and cosine
+  bool linear_warmup = false;    // else DeepSpeed's logarithmic one
+  double warmup_min_lr = 0;      // kWarmup, kWarmupDecay
+  double warmup_max_lr = 1e-3;
+  double warmup_min_ratio = 0;  // kWarmupCosine, of optimizer.lr
+  double cos_min_ratio = 1e-4;
+};
+
+// fp16's keys mean DeepSpeed's scaler, grad_scaler's torch's; never both.
+struct LossScaleConfig {
+  enum class Kind : std::uint8_t { kNone, kStatic, kDeepSpeed, kTorch };
+  Kind kind = Kind::kNone;
+  double initial = 65536;
+  std::int64_t window = 1000;  // clean steps before the scale grows
+  std::int64_t hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min_scale = 1;
+  double growth = 2;  // kTorch
+  double backoff = 0.5;
+};
+
+struct ParallelConfig {
+  bool deterministic = false;       // the same bits at any world size
+  std::string wire_dtype = "fp32";  // fp32, bf16, fp16
+  std::string backend = "auto";
+};
+
+struct CheckpointConfig {
+  std::string dir;               // empty: none
+  std::int64_t every_steps = 0;  // 0: only when stopped and at the end
+  std::int64_t keep = 3;         // 0: all
+  std::int64_t timeout_s = 600;
+};
+
+struct EvalConfig {
+  std::int64_t every_steps = 0;  // 0: never
+  std::int64_t batches = 0;      // micro-batches of validation windows; 0: all of them
+};
+
+// As written: what is missing follows from the world size that the run started with.
+struct BatchKeys {
+  std::optional<std::int64_t> global;
+  std::optional<std::int64_t> micro;
+  std::optional<std::int64_t> accumulation;
+};
+
+struct TrainConfig {
+  GptConfig model;
+  Precision precision = Precision::kF32;
+  std::string data_path;
+  double validation = 0.05;
+  std::int64_t steps = 0;
+  std::uint64_t seed = 1234;
+  BatchKeys batch;
+  double gradient_clipping = 1.0;  // 0: off
+  std::int64_t max_bad_steps = 8;  // skipped in a row without a scaler; then exit 80
+  AdamConfig adam;
+  ScheduleConfig schedule;
+  LossScaleConfig loss_scale;
+  ParallelConfig parallel;
+  CheckpointConfig checkpoint;
+  EvalConfig eval;
+};
+
+struct ParsedConfig {
+  TrainConfig config;
+  std::vector<std::string> notes;  // for people: keys without effect
+};
+
+// Reads FILE, applies `settings` ("a.b=V": V is JSON, or else text) in order, checks everything.
+// kInvalidArgument, one line, naming the file and the place or the JSON pointer; kNotFound.
+absl::StatusOr<ParsedConfig> load_config(const std::string& file,
+                                         const std::vector<std::string>& settings);
+// The same from text; `name` stands for the file in messages.
+absl::StatusOr<ParsedConfig> parse_config(const std::string& text, const std::string& name,
+                                          const std::vector<std::string>& settings);
+
+// Samples of a step, cut into micro-batches of equal size: the leaves of its reduction.
+struct Batch {
+  std::int64_t global = 0;  // samples a step
+  std::int64_t micro = 0;   // samples a micro-batch
+  std::int64_t leaves() const { return global / micro; }
+  bool operator==(const Batch&) const = default;
+};
+
+// train_batch_size = micro * accumulation * world_size, as far as given; missing ones follow.
+// `started` says whether this is the world size that the run started with: accumulation is only
+// checked there. `stored` is what the checkpoint was made with: it fills in what the keys leave
+// open, so that a changed world size does not change the batch. kInvalidArgument with the sum.
+absl::StatusOr<Batch> resolve_batch(const BatchKeys& keys, std::int64_t world_size, bool started,
+                                    std::optional<Batch> stored);
+
+// The whole configuration with defaults and the resolved batch, as compact JSON.
+std::string config_json(const TrainConfig& config, const Batch& batch);
+// Of that text, what the numbers of a run depend on: a digest, and the pointers that differ.
+std::uint64_t trajectory_digest(const std::string& config);
+std::vector<std::string> trajectory_differences(const std::string& a, const std::string& b);
+// The batch that stands in it. nullopt: it does not.
+std::optional<Batch> batch_of(const std::string& config);
+
+}  // namespace muster::runtime
