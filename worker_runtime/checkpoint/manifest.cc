@@ -24,11 +24,11 @@ json counters_json(const TrainCounters& c) {
           {"bad_steps", c.bad_steps},
           {"loss", c.loss},
           {"scaler",
-           {{"loss_scale", c.loss_scale},
-            {"iterations", c.scaler_iterations},
-            {"last_overflow", c.scaler_last_overflow},
-            {"hysteresis", c.scaler_hysteresis},
-            {"clean_steps", c.scaler_clean_steps}}}};
+           {{"scale", c.scaler.scale},
+            {"iterations", c.scaler.iterations},
+            {"last_overflow", c.scaler.last_overflow},
+            {"hysteresis", c.scaler.hysteresis},
+            {"clean_steps", c.clean_steps}}}};
 }
 
 TrainCounters counters_from(const json& j) {
@@ -40,11 +40,11 @@ TrainCounters counters_from(const json& j) {
   // JSON knows no NaN or infinity; a loss that was one is written as null.
   c.loss = j.at("loss").is_null() ? 0 : j.at("loss").get<double>();
   const json& scaler = j.at("scaler");
-  scaler.at("loss_scale").get_to(c.loss_scale);
-  scaler.at("iterations").get_to(c.scaler_iterations);
-  scaler.at("last_overflow").get_to(c.scaler_last_overflow);
-  scaler.at("hysteresis").get_to(c.scaler_hysteresis);
-  scaler.at("clean_steps").get_to(c.scaler_clean_steps);
+  scaler.at("scale").get_to(c.scaler.scale);
+  scaler.at("iterations").get_to(c.scaler.iterations);
+  scaler.at("last_overflow").get_to(c.scaler.last_overflow);
+  scaler.at("hysteresis").get_to(c.scaler.hysteresis);
+  scaler.at("clean_steps").get_to(c.clean_steps);
   return c;
 }
 

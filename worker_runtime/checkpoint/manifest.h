@@ -19,6 +19,7 @@
 
 #include "proto/base/ids.h"
 #include "worker_runtime/model/gpt.h"
+#include "worker_runtime/numerics/scaler.h"
 
 namespace muster::runtime {
 
@@ -48,16 +49,13 @@ struct StoredTensor {
 
 // Where training stands: everything that the next step depends on, but for the tensors.
 struct TrainCounters {
-  std::uint64_t step = 0;       // optimiser attempts
-  std::uint64_t updates = 0;    // applied ones: Adam's t and the schedule's position
-  std::uint64_t samples = 0;    // consumed: the data cursor
-  std::uint64_t bad_steps = 0;  // skipped in a row (bf16, fp32)
-  double loss = 0;              // of the last step
-  double loss_scale = 1;        // the scaler's state, from here on
-  std::uint64_t scaler_iterations = 0;
-  std::int64_t scaler_last_overflow = -1;
-  std::int64_t scaler_hysteresis = 0;
-  std::uint64_t scaler_clean_steps = 0;
+  std::uint64_t step = 0;        // optimiser attempts
+  std::uint64_t updates = 0;     // applied ones: Adam's t and the schedule's position
+  std::uint64_t samples = 0;     // consumed: the data cursor
+  std::uint64_t bad_steps = 0;   // skipped in a row (bf16, fp32)
+  double loss = 0;               // of the last step
+  ScalerState scaler;            // its `scale` is 1 where there is none
+  std::int64_t clean_steps = 0;  // torch's growth tracker
   bool operator==(const TrainCounters&) const = default;
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_runtime/train/config.h"
 
-#include <cmath>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -43,17 +42,17 @@ void read_data(JsonReader& root, TrainConfig& config) {
 void read_precision(JsonReader& root, TrainConfig& config) {
   bool fp16 = false;
   bool bf16 = false;
-  LossScaleConfig& scale = config.loss_scale;
+  ScalerOptions& scale = config.loss_scale.deepspeed;
   JsonReader half = root.object("fp16");
   half.boolean("enabled", fp16);
-  double fixed = 0;
-  std::int64_t power = 16;
-  half.number("loss_scale", fixed, 0, 0x1p40);
+  std::int64_t power = scale.initial_scale_power;
+  half.number("loss_scale", scale.loss_scale, 0, 0x1p40);
   half.integer("initial_scale_power", power, 0, 40);
-  half.integer("loss_scale_window", scale.window, 1);
+  scale.initial_scale_power = static_cast<int>(power);
+  half.integer("loss_scale_window", scale.loss_scale_window, 1);
   half.integer("hysteresis", scale.hysteresis, 1);
   half.boolean("consecutive_hysteresis", scale.consecutive_hysteresis);
-  half.number("min_loss_scale", scale.min_scale, 0x1p-24, 0x1p40);
+  half.number("min_loss_scale", scale.min_loss_scale, 0x1p-24, 0x1p40);
   half.without_effect({"auto_cast"});
   half.must_be_off("fp16_master_weights_and_grads", "must be off: master weights are FP32");
   half.finish();
@@ -67,10 +66,7 @@ void read_precision(JsonReader& root, TrainConfig& config) {
     root.fail("fp16/enabled", "and /bf16/enabled exclude each other: at most one may be true");
   }
   config.precision = fp16 ? Precision::kF16 : bf16 ? Precision::kBf16 : Precision::kF32;
-  scale.initial = fixed > 0 ? fixed : std::ldexp(1.0, static_cast<int>(power));
-  if (fp16) {
-    scale.kind = fixed > 0 ? LossScaleConfig::Kind::kStatic : LossScaleConfig::Kind::kDeepSpeed;
-  }
+  if (fp16) config.loss_scale.kind = LossScaleConfig::Kind::kDeepSpeed;
 }
 
 // torch.amp.GradScaler's names. What DeepSpeed's keys say of the same thing must not be there.
@@ -80,12 +76,11 @@ void read_grad_scaler(JsonReader& root, TrainConfig& config) {
   bool enabled = true;
   LossScaleConfig torch;
   torch.kind = LossScaleConfig::Kind::kTorch;
-  torch.window = 2000;
   reader.boolean("enabled", enabled);
-  reader.number("init_scale", torch.initial, 0x1p-24, 0x1p40);
-  reader.number("growth_factor", torch.growth, 1, 1024);
-  reader.number("backoff_factor", torch.backoff, 0x1p-24, 1);
-  reader.integer("growth_interval", torch.window, 1);
+  reader.number("init_scale", torch.init_scale, 0x1p-24, 0x1p40);
+  reader.number("growth_factor", torch.growth_factor, 1, 1024);
+  reader.number("backoff_factor", torch.backoff_factor, 0x1p-24, 1);
+  reader.integer("growth_interval", torch.growth_interval, 1);
   reader.number("min_scale", torch.min_scale, 0x1p-24, 0x1p40);
   reader.finish();
   if (!enabled) return;
@@ -103,13 +98,13 @@ void read_grad_scaler(JsonReader& root, TrainConfig& config) {
   config.loss_scale = torch;
 }
 
-void read_optimizer(JsonReader& root, AdamConfig& adam) {
+void read_optimizer(JsonReader& root, AdamWOptions& adam) {
   JsonReader reader = root.object("optimizer");
   std::string type = "AdamW";
   reader.choice("type", type, {"AdamW", "Adam"});
   JsonReader params = reader.object("params");
-  params.number("lr", adam.lr, 0, 1e3);
-  params.number("eps", adam.eps, 0, 1);
+  params.number("lr", adam.learning_rate, 0, 1e3);
+  params.number("eps", adam.epsilon, 0, 1);
   params.number("weight_decay", adam.weight_decay, 0, 1e3);
   if (const json* betas = params.value("betas"); betas != nullptr) {
     const bool two = betas->is_array() && betas->size() == 2 && (*betas)[0].is_number() &&
@@ -135,35 +130,35 @@ void read_optimizer(JsonReader& root, AdamConfig& adam) {
 
 void read_scheduler(JsonReader& root, TrainConfig& config) {
   if (const json* found = root.value("scheduler"); found == nullptr || found->is_null()) return;
-  using Kind = ScheduleConfig::Kind;
-  ScheduleConfig& schedule = config.schedule;
+  using Kind = Schedule::Kind;
+  Schedule& schedule = config.schedule;
   JsonReader reader = root.object("scheduler");
   std::string type;
   reader.choice("type", type, {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"});
   if (type.empty()) reader.fail("type", "is missing: WarmupLR, WarmupDecayLR or WarmupCosineLR");
-  schedule.kind = type == "WarmupLR"        ? Kind::kWarmup
-                  : type == "WarmupDecayLR" ? Kind::kWarmupDecay
-                                            : Kind::kWarmupCosine;
+  schedule.kind = type == "WarmupLR"        ? Kind::kWarmupLr
+                  : type == "WarmupDecayLR" ? Kind::kWarmupDecayLr
+                                            : Kind::kWarmupCosineLr;
   JsonReader params = reader.object("params");
-  params.integer("warmup_num_steps", schedule.warmup_steps, 0);
+  params.integer("warmup_num_steps", schedule.warmup_num_steps, 0);
   std::string warmup = "log";
   params.choice("warmup_type", warmup, {"log", "linear"});
-  schedule.linear_warmup = warmup == "linear";
-  if (schedule.kind != Kind::kWarmup) {
-    schedule.total_steps = config.steps;
-    params.integer("total_num_steps", schedule.total_steps, 1);
+  schedule.warmup_type = warmup == "linear" ? Schedule::Warmup::kLinear : Schedule::Warmup::kLog;
+  if (schedule.kind != Kind::kWarmupLr) {
+    schedule.total_num_steps = config.steps;
+    params.integer("total_num_steps", schedule.total_num_steps, 1);
   }
-  if (schedule.kind == Kind::kWarmupCosine) {
+  if (schedule.kind == Kind::kWarmupCosineLr) {
     params.number("warmup_min_ratio", schedule.warmup_min_ratio, 0, 1);
     params.number("cos_min_ratio", schedule.cos_min_ratio, 0, 1);
   } else {
     params.number("warmup_min_lr", schedule.warmup_min_lr, 0, 1e3);
     params.number("warmup_max_lr", schedule.warmup_max_lr, 0, 1e3);
   }
-  if (schedule.total_steps != 0 && schedule.warmup_steps > schedule.total_steps) {
-    params.fail("warmup_num_steps", "(" + std::to_string(schedule.warmup_steps) +
+  if (schedule.total_num_steps != 0 && schedule.warmup_num_steps > schedule.total_num_steps) {
+    params.fail("warmup_num_steps", "(" + std::to_string(schedule.warmup_num_steps) +
                                         ") must not be above total_num_steps (" +
-                                        std::to_string(schedule.total_steps) + ")");
+                                        std::to_string(schedule.total_num_steps) + ")");
   }
   params.without_effect({"last_batch_iteration"});
   params.finish();
@@ -342,6 +337,7 @@ TrainConfig read_config(JsonReader& root) {
   read_precision(root, config);
   read_grad_scaler(root, config);
   read_optimizer(root, config.adam);
+  config.schedule.base_rate = config.adam.learning_rate;
   read_scheduler(root, config);
   read_zero(root);
   read_parallel(root, config.parallel);

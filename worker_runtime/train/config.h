@@ -16,42 +16,22 @@
 #include <absl/status/statusor.h>
 
 #include "worker_runtime/model/gpt.h"
+#include "worker_runtime/numerics/adamw.h"
+#include "worker_runtime/numerics/scaler.h"
+#include "worker_runtime/numerics/schedule.h"
 
 namespace muster::runtime {
 
-struct AdamConfig {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;  // decoupled
-};
-
-// DeepSpeed's WarmupLR, WarmupDecayLR, WarmupCosineLR; kConstant without a scheduler. Positions
-// are applied updates.
-struct ScheduleConfig {
-  enum class Kind : std::uint8_t { kConstant, kWarmup, kWarmupDecay, kWarmupCosine };
-  Kind kind = Kind::kConstant;
-  std::int64_t warmup_steps = 1000;
-  std::int64_t total_steps = 0;  // decay and cosine
-  bool linear_warmup = false;    // else DeepSpeed's logarithmic one
-  double warmup_min_lr = 0;      // kWarmup, kWarmupDecay
-  double warmup_max_lr = 1e-3;
-  double warmup_min_ratio = 0;  // kWarmupCosine, of optimizer.lr
-  double cos_min_ratio = 1e-4;
-};
-
-// fp16's keys mean DeepSpeed's scaler, grad_scaler's torch's; never both.
+// fp16's keys mean DeepSpeed's scaler, grad_scaler's torch's; never both. kNone without fp16.
 struct LossScaleConfig {
-  enum class Kind : std::uint8_t { kNone, kStatic, kDeepSpeed, kTorch };
+  enum class Kind : std::uint8_t { kNone, kDeepSpeed, kTorch };
   Kind kind = Kind::kNone;
-  double initial = 65536;
-  std::int64_t window = 1000;  // clean steps before the scale grows
-  std::int64_t hysteresis = 2;
-  bool consecutive_hysteresis = false;
-  double min_scale = 1;
-  double growth = 2;  // kTorch
-  double backoff = 0.5;
+  ScalerOptions deepspeed;
+  double init_scale = 65536;  // kTorch, from here on
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  std::int64_t growth_interval = 2000;
+  double min_scale = 1;  // an overflow at or below it ends the run
 };
 
 struct ParallelConfig {
@@ -87,10 +67,10 @@ struct TrainConfig {
   std::int64_t steps = 0;
   std::uint64_t seed = 1234;
   BatchKeys batch;
-  double gradient_clipping = 1.0;  // 0: off
-  std::int64_t max_bad_steps = 8;  // skipped in a row without a scaler; then exit 80
-  AdamConfig adam;
-  ScheduleConfig schedule;
+  double gradient_clipping = 1.0;        // 0: off
+  std::int64_t max_bad_steps = 8;        // skipped in a row without a scaler; then exit 80
+  AdamWOptions adam{.weight_decay = 0};  // DeepSpeed's default, which torch's is not
+  Schedule schedule;
   LossScaleConfig loss_scale;
   ParallelConfig parallel;
   CheckpointConfig checkpoint;

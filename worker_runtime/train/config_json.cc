@@ -17,29 +17,40 @@ using nlohmann::json;
 
 constexpr const char* kPrecisions[] = {"fp32", "bf16", "fp16"};
 constexpr const char* kSchedules[] = {"constant", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
-constexpr const char* kScalers[] = {"none", "static", "deepspeed", "torch"};
 
 template <class E>
 std::size_t index_of(E value) {
   return static_cast<std::size_t>(value);
 }
 
-json schedule_json(const ScheduleConfig& s) {
-  return {{"type", kSchedules[index_of(s.kind)]},   {"warmup_num_steps", s.warmup_steps},
-          {"total_num_steps", s.total_steps},       {"linear_warmup", s.linear_warmup},
-          {"warmup_min_lr", s.warmup_min_lr},       {"warmup_max_lr", s.warmup_max_lr},
-          {"warmup_min_ratio", s.warmup_min_ratio}, {"cos_min_ratio", s.cos_min_ratio}};
+json schedule_json(const Schedule& s) {
+  return {{"type", kSchedules[index_of(s.kind)]},
+          {"warmup_type", s.warmup_type == Schedule::Warmup::kLinear ? "linear" : "log"},
+          {"warmup_num_steps", s.warmup_num_steps},
+          {"total_num_steps", s.total_num_steps},
+          {"warmup_min_lr", s.warmup_min_lr},
+          {"warmup_max_lr", s.warmup_max_lr},
+          {"warmup_min_ratio", s.warmup_min_ratio},
+          {"cos_min_ratio", s.cos_min_ratio}};
 }
 
 json scaler_json(const LossScaleConfig& s) {
-  return {{"type", kScalers[index_of(s.kind)]},
-          {"initial", s.initial},
-          {"window", s.window},
-          {"hysteresis", s.hysteresis},
-          {"consecutive_hysteresis", s.consecutive_hysteresis},
-          {"min_scale", s.min_scale},
-          {"growth", s.growth},
-          {"backoff", s.backoff}};
+  if (s.kind == LossScaleConfig::Kind::kTorch) {
+    return {{"type", "torch"},
+            {"init_scale", s.init_scale},
+            {"growth_factor", s.growth_factor},
+            {"backoff_factor", s.backoff_factor},
+            {"growth_interval", s.growth_interval},
+            {"min_scale", s.min_scale}};
+  }
+  if (s.kind == LossScaleConfig::Kind::kNone) return {{"type", "none"}};
+  return {{"type", "deepspeed"},
+          {"loss_scale", s.deepspeed.loss_scale},
+          {"initial_scale_power", s.deepspeed.initial_scale_power},
+          {"loss_scale_window", s.deepspeed.loss_scale_window},
+          {"hysteresis", s.deepspeed.hysteresis},
+          {"consecutive_hysteresis", s.deepspeed.consecutive_hysteresis},
+          {"min_loss_scale", s.deepspeed.min_loss_scale}};
 }
 
 // The keys that change what is computed. Where it is read from and when it is saved do not.
@@ -71,9 +82,9 @@ std::string config_json(const TrainConfig& config, const Batch& batch) {
       {"gradient_clipping", config.gradient_clipping},
       {"max_bad_steps", config.max_bad_steps},
       {"optimizer",
-       {{"lr", config.adam.lr},
+       {{"lr", config.adam.learning_rate},
         {"betas", {config.adam.beta1, config.adam.beta2}},
-        {"eps", config.adam.eps},
+        {"eps", config.adam.epsilon},
         {"weight_decay", config.adam.weight_decay}}},
       {"scheduler", schedule_json(config.schedule)},
       {"loss_scale", scaler_json(config.loss_scale)},

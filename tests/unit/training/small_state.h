@@ -40,11 +40,8 @@ inline runtime::Manifest small_manifest(std::uint64_t step) {
                        .samples = 32 * step,
                        .bad_steps = 1,
                        .loss = 2.5,
-                       .loss_scale = 65536,
-                       .scaler_iterations = step,
-                       .scaler_last_overflow = 0,
-                       .scaler_hysteresis = 2,
-                       .scaler_clean_steps = 7};
+                       .scaler = {65536, step, 0, 2},
+                       .clean_steps = 7};
   manifest.seed = 5;
   manifest.order_version = 1;
   manifest.config = R"({"steps":10})";
