@@ -5,3 +5,5 @@ muster_test(checkpoint_test LABEL unit
             SOURCES unit/training/checkpoint_test.cc unit/training/checkpoint_crash_test.cc
                     unit/training/manifest_test.cc
             LINK muster::checkpoint muster::data)
+muster_test(train_config_test LABEL unit SOURCES unit/training/config_test.cc
+            LINK muster::train_config)

@@ -47,9 +47,9 @@ class CheckpointStore {
  public:
   struct Options {
     std::string directory;
-    std::int64_t keep = 3;  // newest checkpoints that stay; 0: all
-    Fence fence;            // run and generation that this process speaks for
-    std::string nonce;      // makes this process's temporary names its own
+    std::int64_t keep = 3;   // newest checkpoints that stay; 0: all
+    Fence fence = {};        // run and generation that this process speaks for
+    std::string nonce = {};  // makes this process's temporary names its own
     std::uint64_t chunk_elements = std::uint64_t{1} << 24U;  // 64 MiB a file
     std::size_t write_bytes = std::size_t{4} << 20U;         // a write call, at most
   };
