@@ -29,18 +29,18 @@ struct GptConfig {
 enum class Precision : std::uint8_t { kF32, kBf16, kF16 };
 
 struct TensorInfo {
-  std::string name;                // "h.0.attn.c_attn.weight", Conv1D stored [in, out]
+  std::string name;  // "h.0.attn.c_attn.weight", Conv1D stored [in, out]
   std::vector<std::int64_t> dims;
-  std::size_t offset = 0;          // elements, in the flat layout; a multiple of 64
-  std::size_t count = 0;           // elements, unpadded
-  bool decay = false;              // weight decay applies (not to 1-D tensors)
+  std::size_t offset = 0;  // elements, in the flat layout; a multiple of 64
+  std::size_t count = 0;   // elements, unpadded
+  bool decay = false;      // weight decay applies (not to 1-D tensors)
 };
 
 // Parameters in reverse order of use, each padded to 64 elements; wte (tied) is last.
 struct FlatLayout {
   std::vector<TensorInfo> tensors;
-  std::size_t size = 0;            // elements, padded
-  std::uint64_t hash = 0;          // of names, dims and offsets
+  std::size_t size = 0;    // elements, padded
+  std::uint64_t hash = 0;  // of names, dims and offsets
   const TensorInfo* find(const std::string& name) const;
 };
 FlatLayout flat_layout(const GptConfig& config);
@@ -75,5 +75,10 @@ class Gpt {
 // of n_head, a size below 1). The matrix-product backend is oneDNN in f32.
 absl::StatusOr<std::unique_ptr<Gpt>> make_gpt(const GptConfig& config, Precision precision,
                                               std::int64_t max_batch);
+
+// What decides a step's bits besides inputs and configuration: the product library, its version
+// and instruction set ("onednn 2.6.3 avx512_core_bf16, kernels avx512"; our own kernels give the
+// same bits on all of theirs). For the manifest and for the comparison between ranks.
+std::string gpt_signature();
 
 }  // namespace muster::runtime
