@@ -55,7 +55,7 @@ class RendezvousServer {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace muster::rendezvous

@@ -31,6 +31,8 @@ struct ServerOptions {
   // For the machine. `unix_us_at_origin` is filled in by the server.
   Options machine;
   std::uint64_t seed = 0;  // jitter and run ids
+  std::string version;     // for operators
+  std::string user;        // whose server this is, for operators
 
   // Bearer token that every call over TCP must carry; empty: none. Without one, a listener
   // beyond loopback takes joins, heartbeats, the store and read-only status, and nothing else.

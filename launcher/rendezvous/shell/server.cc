@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/shell/server.h"
+
+#include <chrono>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "launcher/rendezvous/shell/grpc_door.h"
+#include "proto/transport/address.h"
+#include "proto/transport/listener.h"
+
+namespace muster::rendezvous {
+namespace {
+
+constexpr auto kFarewell = std::chrono::milliseconds(500);
+
+}  // namespace
+
+struct RendezvousServer::State : std::enable_shared_from_this<State> {
+  State(boost::asio::io_context& io_context, ServerOptions options)
+      : io(io_context), core(io, std::move(options)), farewell(io) {}
+
+  GrpcDoor* add_door(DoorKind kind) {
+    doors.push_back(std::make_unique<GrpcDoor>(io, core, kind, [this] { check_farewell(); }));
+    return doors.back().get();
+  }
+
+  void check_farewell() {
+    if (!gone) return;
+    for (const auto& door : doors) {
+      if (door->open_calls() != 0) return;
+    }
+    farewell.cancel();
+    boost::asio::post(io, std::exchange(gone, nullptr));
+  }
+
+  boost::asio::io_context& io;
+  ServerCore core;
+  boost::asio::steady_timer farewell;
+  std::function<void()> gone;  // while stopping
+  std::vector<std::unique_ptr<GrpcDoor>> doors;
+  std::vector<std::unique_ptr<transport::Listener>> listeners;  // last: close first
+};
+
+RendezvousServer::RendezvousServer(boost::asio::io_context& io, ServerOptions options)
+    : state_(std::make_shared<State>(io, std::move(options))) {}
+
+RendezvousServer::~RendezvousServer() = default;
+
+absl::StatusOr<int> RendezvousServer::listen(const std::string& host, int port) {
+  // The kind of door hangs on the address that was bound, so the door comes after the listener.
+  const auto door = std::make_shared<GrpcDoor*>(nullptr);
+  auto listener = transport::Listener::tcp(
+      state_->io, host, port,
+      [door](int fd, std::string peer) { (*door)->connected(fd, std::move(peer)); });
+  if (!listener.ok()) return listener.status();
+  *door = state_->add_door(transport::is_loopback((*listener)->address()) ? DoorKind::kLoopback
+                                                                          : DoorKind::kNetwork);
+  const int bound = (*listener)->port();
+  state_->listeners.push_back(*std::move(listener));
+  return bound;
+}
+
+absl::Status RendezvousServer::listen_unix(const std::string& path) {
+  GrpcDoor* door = state_->add_door(DoorKind::kControlSocket);
+  auto listener = transport::Listener::unix_socket(
+      state_->io, path, [door](int fd, std::string peer) { door->connected(fd, std::move(peer)); });
+  if (!listener.ok()) {
+    state_->doors.pop_back();
+    return listener.status();
+  }
+  state_->listeners.push_back(*std::move(listener));
+  return absl::OkStatus();
+}
+
+std::unique_ptr<LocalSession> RendezvousServer::attach_local(LocalSession::Callbacks callbacks) {
+  return state_->core.attach_local(std::move(callbacks));
+}
+
+void RendezvousServer::request_stop(JobId job, std::string by, ServerCore::StopAnswer answered) {
+  state_->core.request_stop(std::move(job), std::move(by), std::move(answered));
+}
+
+std::vector<JobView> RendezvousServer::view() const {
+  return state_->core.view();
+}
+
+void RendezvousServer::stop(std::string reason, std::function<void()> done) {
+  state_->gone = std::move(done);
+  state_->listeners.clear();
+  state_->core.stop(std::move(reason));
+  state_->farewell.expires_after(kFarewell);
+  state_->farewell.async_wait(
+      [weak = state_->weak_from_this()](const boost::system::error_code& error) {
+        const auto state = weak.lock();
+        if (state && !error && state->gone) {
+          boost::asio::post(state->io, std::exchange(state->gone, nullptr));
+        }
+      });
+  state_->check_farewell();
+}
+
+}  // namespace muster::rendezvous
