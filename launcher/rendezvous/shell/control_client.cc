@@ -64,9 +64,8 @@ class Exchange : public std::enable_shared_from_this<Exchange<Request, Reply>> {
     transport::present_token(context_, token_);
     context_.set_deadline(deadline_);
     calling_ = true;
-    (stub_->async()->*method_)(
-        &context_, &request_, &result_.reply,
-        [this](grpc::Status status) { on_answer(std::move(status)); });
+    (stub_->async()->*method_)(&context_, &request_, &result_.reply,
+                               [this](grpc::Status status) { on_answer(std::move(status)); });
   }
 
   // On a gRPC thread; the destructor waits for the end of this.
@@ -112,17 +111,17 @@ typename Kind::Result run(const ControlTarget& target, Duration timeout, Method 
                           Request request) {
   boost::asio::io_context io;
   std::optional<typename Kind::Result> out;
-  const auto exchange = std::make_shared<Kind>(
-      io, target, timeout, method, std::move(request),
-      [&](typename Kind::Result result) { out = std::move(result); });
+  const auto exchange =
+      std::make_shared<Kind>(io, target, timeout, method, std::move(request),
+                             [&](typename Kind::Result result) { out = std::move(result); });
   const auto work = boost::asio::make_work_guard(io);
-  while (!out) io.run_one();
+  while (!out)
+    io.run_one();
   return *std::move(out);
 }
 
 std::string where(const ControlTarget& target) {
-  return transport::to_text(
-      transport::Endpoint{target.host, target.port, target.unix_path});
+  return transport::to_text(transport::Endpoint{target.host, target.port, target.unix_path});
 }
 
 // What went wrong before or in the call; OK if it was answered by Muster with OK.
@@ -142,7 +141,7 @@ absl::Status failure_of(const Result& result, const ControlTarget& target) {
           where(target) + ": " + result.status.error_message()};
 }
 
-absl::StatusOr<ServerDescription> read(const v1::DescribeReply& from) {
+absl::StatusOr<ServerDescription> read_description(const v1::DescribeReply& from) {
   wire::Border border;
   ServerDescription to;
   to.server_instance = border.required_name("server_instance", from.server_instance());
@@ -174,7 +173,7 @@ Answerer judge(const Describing::Result& result, const ControlTarget& target) {
   out.text = std::string(failure.message());
   if (!result.instance.empty()) {
     out.kind = Answerer::Kind::kMuster;
-    if (auto server = read(result.reply); failure.ok() && server.ok()) {
+    if (auto server = read_description(result.reply); failure.ok() && server.ok()) {
       out.server = *std::move(server);
     }
     out.server.server_instance = result.instance;  // known even where a token is wanted
@@ -203,7 +202,7 @@ absl::StatusOr<ServerDescription> describe(const ControlTarget& target, Duration
   request.set_with_jobs(true);
   const auto result = run<Describing>(target, timeout, kDescribe, request);
   if (const absl::Status failure = failure_of(result, target); !failure.ok()) return failure;
-  return read(result.reply);
+  return read_description(result.reply);
 }
 
 absl::StatusOr<std::string> stop_job(const ControlTarget& target, const JobId& job,

@@ -171,7 +171,7 @@ struct GrpcDoor::State : std::enable_shared_from_this<GrpcDoor::State> {
                 "host, or give it one (--token-file)"};
     }
     wire::Border border;
-    const JobId job = border.required_name("job", request.job());
+    const JobId job = border.name("job", request.job());
     const std::string by = border.name("by", request.by());
     if (status.ok() && !border.ok()) {
       status = {grpc::StatusCode::INVALID_ARGUMENT, std::string(border.status().message())};

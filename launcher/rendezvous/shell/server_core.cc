@@ -79,8 +79,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
     if (session == sessions.end()) return;
     if (std::holds_alternative<JoinAccepted>(order.message.body)) {
       session->second.job = order.message.envelope.job;
-    } else if (std::holds_alternative<Evicted>(order.message.body) ||
-               std::holds_alternative<JoinRefused>(order.message.body)) {
+    } else if (std::holds_alternative<Evicted>(order.message.body)) {
       session->second.job.reset();
       store.forget(order.session);
     }
