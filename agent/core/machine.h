@@ -205,7 +205,7 @@ struct Agent::State {
   bool all_spawned_ = false;  // WorkersStarted was due
   Duration spawn_{0};
   bool stopping_ = false;  // no rank of it shall go on
-  std::uint32_t confirmations_owed_ = 0;
+  std::vector<Generation> confirmations_owed_;  // one entry a StopOrder
   bool confirmed_ = false;
   bool cause_noted_ = false;
   std::vector<RankProgress> progress_;

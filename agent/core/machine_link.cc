@@ -137,9 +137,13 @@ bool Agent::State::is_current(const ServerMessage& message) {
   if (envelope.incarnation != 0 && incarnation_ != 0 && envelope.incarnation != incarnation_) {
     return false;
   }
-  if (!envelope.run.empty() && !run_.empty() && envelope.run != run_) return false;
   if (envelope.epoch != 0 && envelope.epoch < epoch_) return false;
-  if (run_.empty()) run_ = envelope.run;
+  if (!envelope.run.empty() && envelope.run != run_) {
+    // A server that learnt on this stream that the run has another, older name has a new epoch.
+    const bool renames = run_.empty() || (link_.accepted && envelope.epoch > epoch_);
+    if (!renames) return false;
+    run_ = envelope.run;
+  }
   epoch_ = std::max(epoch_, envelope.epoch);
   return true;
 }
@@ -153,7 +157,8 @@ void Agent::State::said(const Envelope& envelope, const JoinAccepted& accepted) 
   ever_accepted_ = true;
   policy_ = accepted.policy;
   role_ = accepted.role;
-  if (!run_.empty() && !envelope.run.empty() && envelope.run != run_) forget_run();
+  const bool other_run = !run_.empty() && !envelope.run.empty() && envelope.run != run_;
+  if (other_run && envelope.incarnation != incarnation_) forget_run();
   if (!envelope.run.empty()) run_ = envelope.run;
   if (envelope.incarnation != 0) incarnation_ = envelope.incarnation;
   epoch_ = envelope.epoch;
@@ -208,7 +213,7 @@ void Agent::State::forget_run() {
   kill_workers();
   stopping_ = true;
   assignment_ = Assignment{};
-  confirmations_owed_ = 0;
+  confirmations_owed_.clear();
   confirmed_ = false;
   all_spawned_ = false;
   restarts_used_ = 0;

@@ -101,7 +101,7 @@ void Agent::State::start_generation(std::uint16_t master_port) {
   committed_at_ = now_;
   all_spawned_ = false;
   stopping_ = false;
-  confirmations_owed_ = 0;
+  confirmations_owed_.clear();
   confirmed_ = false;
   cause_noted_ = false;
   progress_.clear();
@@ -137,17 +137,18 @@ void Agent::State::said(const Envelope& envelope, const StopOrder& order) {
   if (order.mode == StopMode::kDetach) {
     say(Severity::kInfo, "no worker here can stay through a generation change; stopping them");
   }
-  if (envelope.generation != assignment_.generation || envelope.generation == kNoGeneration) {
+  if (prepared_ && prepared_->assignment.generation <= envelope.generation) {
+    prepared_.reset();  // it will not be committed
+    release_port();
+  }
+  if (envelope.generation != assignment_.generation && assignment_.generation != kNoGeneration) {
     // Nothing of it runs here: an older one was stopped before the current one started, and a
-    // newer one was never committed, nor will it be.
-    if (prepared_ && prepared_->assignment.generation <= envelope.generation) {
-      prepared_.reset();
-      release_port();
-    }
+    // newer one was never committed.
     send(envelope.generation, StopConfirmed{});
     return;
   }
-  ++confirmations_owed_;
+  // Without a generation of our own there may still be workers of a run that was forgotten.
+  confirmations_owed_.push_back(envelope.generation);
   stopping_ = true;
   if (order.planned) {
     stop_planned(wanted_signal(), policy_.stop_grace);
@@ -157,12 +158,11 @@ void Agent::State::said(const Envelope& envelope, const StopOrder& order) {
 }
 
 void Agent::State::confirm_stops() {
-  if (confirmations_owed_ == 0 || any_alive()) return;
+  if (confirmations_owed_.empty() || any_alive()) return;
   if (!prepared_) release_port();
   if (!link_.usable()) return;
-  for (; confirmations_owed_ > 0; --confirmations_owed_) {
-    send(assignment_.generation, StopConfirmed{});
-  }
+  for (const Generation generation : confirmations_owed_) send(generation, StopConfirmed{});
+  confirmations_owed_.clear();
   confirmed_ = true;
 }
 

@@ -99,10 +99,10 @@ void Agent::State::on(const WorkerEnded& ended) {
     worker->gone = true;  // there is no process, hence none to signal
     worker->ladder.close();
   }
-  worker->failed = !ended.status.succeeded() && !report.torn_down && !report.agent_signaled;
+  const bool failed = !ended.status.succeeded() && !report.torn_down && !report.agent_signaled;
   emit_exit(*worker);
   report_exit(*worker);
-  if (worker->failed) react_to_failure(*worker);
+  if (failed) react_to_failure(*worker);
 }
 
 void Agent::State::emit_exit(const Worker& worker) {

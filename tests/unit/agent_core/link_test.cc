@@ -301,6 +301,45 @@ TEST_CASE("a server that speaks for another run owns none of these workers") {
   CHECK(rig.only<StartWorkers>().run == "r2");
 }
 
+TEST_CASE("a run that turns out to have an older name is the same run") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(5);
+  rig.run = "r0";
+  SECTION("told on the stream, with a new epoch") {
+    rig.epoch = 2;
+    rig.said(StopOrder{}, 5);
+  }
+  SECTION("told when attaching again, under the same incarnation") {
+    rig.step(LinkDown{"reset"});
+    rig.step(LinkUp{});
+    rig.accept();
+    CHECK_FALSE(rig.has<SignalWorker>());
+    rig.said(StopOrder{}, 5);
+  }
+  CHECK(rig.signals(0) == Signals{"15 leader"});
+  CHECK(rig.agent.view().run == "r0");
+  CHECK(rig.agent.view().generation == 5);
+}
+
+TEST_CASE("a stop is never confirmed while workers of a forgotten run die") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(5);
+  rig.step(LinkDown{"reset"});
+  rig.step(LinkUp{});
+  rig.run = "r2";
+  rig.incarnation = 9;
+  rig.accept();
+  rig.said(StopOrder{}, 5);
+  CHECK(rig.sent<StopConfirmed>().empty());
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    rig.ended(i, Rig::killed(9));
+    rig.gone(i);
+  }
+  CHECK(rig.sent<StopConfirmed>().size() == 1);
+}
+
 TEST_CASE("a refused Join ends at once with the server's code and words") {
   Rig rig(test_config());
   rig.step(Started{});
