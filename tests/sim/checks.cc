@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/checks.h"
+
+#include <algorithm>
+
+namespace muster::sim {
+namespace {
+
+std::string text_of(Generation generation) {
+  return "g" + std::to_string(generation);
+}
+
+}  // namespace
+
+void Checks::fail(std::string what) {
+  if (!failure_) failure_ = std::move(what);
+}
+
+// ---------------------------------------------------------------- the server
+
+void Checks::server_started() {
+  server_ = ServerRecord{};
+  server_.started = clock_.now();
+  members_.clear();
+  rounds_.clear();
+  ++tally["server lives"];
+}
+
+void Checks::server_stepped(const rendezvous::Event& event,
+                            const std::vector<rendezvous::Action>& actions) {
+  if (const auto* said = std::get_if<rendezvous::AgentSaid>(&event)) {
+    if (std::holds_alternative<Join>(said->message.body)) check_join(said->session, actions);
+  }
+  if (const auto* stop = std::get_if<rendezvous::StopRequested>(&event)) {
+    server_.stops_open.insert(stop->request);
+  }
+  for (const rendezvous::Action& action : actions) {
+    if (const auto* send = std::get_if<rendezvous::Send>(&action)) {
+      const ServerMessage& message = send->message;
+      if (const auto* body = std::get_if<Prepare>(&message.body)) check_prepare(message, *body);
+      if (const auto* body = std::get_if<OutcomeNotice>(&message.body)) {
+        check_outcome(message.envelope.run, body->outcome, "OutcomeNotice");
+      }
+      if (std::holds_alternative<Stale>(message.body)) ++tally["stale answers"];
+    } else if (const auto* persist = std::get_if<rendezvous::Persist>(&action)) {
+      check_persist(persist->record);
+    } else if (const auto* emit = std::get_if<rendezvous::Emit>(&action)) {
+      check_emit(*emit);
+    } else if (const auto* reply = std::get_if<rendezvous::ReplyStop>(&action)) {
+      if (server_.stops_open.erase(reply->request) == 0) fail("ReplyStop without a request");
+    } else if (const auto* over = std::get_if<rendezvous::JobOver>(&action)) {
+      check_outcome(over->run, over->outcome, "JobOver");
+      if (!server_.over.insert(over->run).second) fail("JobOver twice for run " + over->run);
+    }
+  }
+}
+
+void Checks::check_join(SessionId session, const std::vector<rendezvous::Action>& actions) {
+  int answers = 0;
+  for (const rendezvous::Action& action : actions) {
+    const auto* send = std::get_if<rendezvous::Send>(&action);
+    if (send == nullptr || send->session != session) continue;
+    const ServerBody& body = send->message.body;
+    answers += std::holds_alternative<JoinAccepted>(body) ? 1 : 0;
+    answers += std::holds_alternative<JoinRefused>(body) ? 1 : 0;
+    answers += std::holds_alternative<Evicted>(body) ? 1 : 0;
+    answers += std::holds_alternative<OutcomeNotice>(body) ? 1 : 0;
+  }
+  if (answers != 1) fail("R3: a Join got " + std::to_string(answers) + " answers");
+}
+
+void Checks::check_prepare(const ServerMessage& message, const Prepare& prepare) {
+  const Assignment& assignment = prepare.assignment;
+  const std::string key = message.envelope.run + "/" + std::to_string(assignment.generation) + "/" +
+                          std::to_string(prepare.attempt);
+  std::uint32_t next_rank = 0;
+  for (std::size_t i = 0; i < assignment.members.size(); ++i) {
+    const MemberRanks& member = assignment.members[i];
+    if (member.group_rank != i) fail("R1: group ranks out of order in " + key);
+    if (member.first_rank != next_rank) fail("R1: ranks are not 0..n-1 in " + key);
+    if (member.count == 0) fail("R1: a member without ranks in " + key);
+    next_rank += member.count;
+  }
+  if (next_rank != assignment.world_size) fail("R1: world size is not the sum in " + key);
+  if (assignment.members.size() < options_.min_nodes ||
+      assignment.members.size() > options_.max_nodes) {
+    fail("a generation of " + std::to_string(assignment.members.size()) + " nodes in " + key);
+  }
+  if (assignment.group_rank >= assignment.members.size() ||
+      assignment.members[assignment.group_rank].node != message.envelope.node) {
+    fail("R1: Prepare sent to another node than its group rank names in " + key);
+  }
+  if (message.envelope.generation != assignment.generation) {
+    fail("Prepare's envelope names another generation in " + key);
+  }
+  const auto [known, is_new] = rounds_.try_emplace(key, Round{assignment.members});
+  if (!is_new && known->second.members != assignment.members) {
+    fail("R1: two members were sent different assignments in " + key);
+  }
+}
+
+void Checks::check_persist(const rendezvous::JobRecord& record) {
+  const auto [known, is_new] = server_.last.try_emplace(record.run, record);
+  if (!is_new) {
+    const rendezvous::JobRecord& before = known->second;
+    if (record.generation < before.generation) fail("R4: the generation fell");
+    if (record.last_incarnation < before.last_incarnation) fail("R4: the incarnation fell");
+    if (record.restarts_used < before.restarts_used) fail("R4: restarts_used fell");
+    if (record.epoch < before.epoch) fail("R4: the epoch fell");
+    known->second = record;
+  }
+  if (record.restarts_used > options_.policy.max_restarts) fail("G3: the budget is exceeded");
+  if (record.outcome) check_outcome(record.run, *record.outcome, "the journal");
+}
+
+void Checks::check_outcome(const RunId& run, const Outcome& outcome, const char* where) {
+  const auto [known, is_new] = outcomes_.try_emplace(run, outcome);
+  if (is_new) ++tally[std::string("outcome ") + to_word(outcome.kind)];
+  if (!is_new && !(known->second == outcome)) {
+    fail(std::string("R5: run ") + run + " has two outcomes, " + to_word(known->second.kind) +
+         " and in " + where + " " + to_word(outcome.kind));
+  }
+}
+
+void Checks::check_emit(const rendezvous::Emit& emit) {
+  if (const auto* left = std::get_if<event::NodeLeft>(&emit.event.body)) {
+    if (left->why != event::NodeLeft::Why::kLeave) {
+      written_off_[emit.event.node.value_or("")] = clock_.now();
+    }
+    ++tally[left->why == event::NodeLeft::Why::kLeave ? "nodes left" : "nodes lost"];
+  } else if (const auto* restart = std::get_if<event::RestartScheduled>(&emit.event.body)) {
+    if (server_.charged_run != emit.run) {
+      server_.charged_run = emit.run;
+      server_.charged = 0;
+    }
+    server_.charged += restart->charged ? 1U : 0U;
+    if (server_.charged > options_.policy.max_restarts) fail("G3: more charged than allowed");
+    if (restart->restarts_used > restart->max_restarts) fail("G3: the budget is exceeded");
+    ++tally[restart->charged ? "restarts charged" : "restarts free"];
+  } else if (std::holds_alternative<event::Recovered>(emit.event.body)) {
+    ++tally["recoveries"];
+  } else if (const auto* finished = std::get_if<event::JobFinished>(&emit.event.body)) {
+    check_outcome(emit.run, finished->outcome, "job_finished");
+  } else if (std::holds_alternative<event::StateLost>(emit.event.body)) {
+    ++tally["states adopted"];
+  }
+}
+
+// ---------------------------------------------------------------- agents
+
+void Checks::agent_started(std::size_t node) {
+  agents_[node] = AgentRecord{};
+  members_.erase(node);
+  ++tally["agent lives"];
+}
+
+void Checks::member_of_server(std::size_t node) {
+  members_.insert(node);
+}
+
+void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
+                           const std::vector<agent::Action>& actions) {
+  AgentRecord& record = agents_[node.index];
+  if (record.finished && !actions.empty()) fail("A3: " + node.name + " acts after Finish");
+  if (const auto* said = std::get_if<agent::ServerSaid>(&event)) {
+    if (std::holds_alternative<StopOrder>(said->message.body)) ++record.orders;
+    if (std::holds_alternative<JoinAccepted>(said->message.body)) ++record.orders;
+    if (std::holds_alternative<Evicted>(said->message.body)) ++tally["evictions"];
+  }
+  bool opens = node.stream_open;
+  for (const agent::Action& action : actions) {
+    if (const auto* send = std::get_if<agent::Send>(&action)) {
+      if (!node.stream_up) fail(node.name + " sends without a stream");
+      check_send(node, record, send->message);
+    } else if (std::holds_alternative<agent::Connect>(action)) {
+      if (opens) fail(node.name + " opens a second stream");
+      opens = true;
+    } else if (std::holds_alternative<agent::Disconnect>(action)) {
+      if (!opens) fail(node.name + " closes a stream that is not open");
+      opens = false;
+    } else if (std::holds_alternative<agent::HoldMasterPort>(action)) {
+      if (record.port_held) fail(node.name + " holds a second master port");
+      record.port_held = true;
+    } else if (std::holds_alternative<agent::ReleaseMasterPort>(action)) {
+      if (!record.port_held) fail(node.name + " releases a port that it does not hold");
+      record.port_held = false;
+    } else if (const auto* start = std::get_if<agent::StartWorkers>(&action)) {
+      check_start(node, *start);
+    } else if (const auto* finish = std::get_if<agent::Finish>(&action)) {
+      if (opens) fail(node.name + " finishes with a stream open");
+      check_finish(node, record, *finish);
+    }
+  }
+}
+
+void Checks::check_send(const NodeTruth& node, AgentRecord& record, const AgentMessage& message) {
+  if (const auto* answer = std::get_if<PrepareAnswer>(&message.body)) {
+    if (!answer->accepted) ++tally["prepare refused"];
+  }
+  if (!std::holds_alternative<StopConfirmed>(message.body)) return;
+  ++record.confirmed;
+  if (record.confirmed > record.orders) fail("A2: " + node.name + " confirms unasked");
+  for (const ProcessPtr& process : node.processes) {
+    if (!process->alive() || process->generation != message.envelope.generation) continue;
+    fail("A2: " + node.name + " confirms the stop of " + text_of(process->generation) +
+         " while rank " + std::to_string(process->rank) + " lives");
+  }
+}
+
+void Checks::check_finish(const NodeTruth& node, AgentRecord& record, const agent::Finish& finish) {
+  if (record.finished) fail("A3: " + node.name + " finishes twice");
+  record.finished = true;
+  ++tally["finish " + std::to_string(finish.exit_code)];
+  if (record.port_held) fail(node.name + " finishes with a master port held");
+  for (const ProcessPtr& process : node.processes) {
+    if (!process->alive() || process->unkillable) continue;
+    fail("A3: " + node.name + " finishes while rank " + std::to_string(process->rank) + " lives");
+  }
+  if (finish.outcome) {
+    const bool known = std::any_of(outcomes_.begin(), outcomes_.end(), [&](const auto& entry) {
+      return entry.second == *finish.outcome;
+    });
+    if (!known) fail("G7: " + node.name + " reports an outcome that nobody decided");
+  }
+  const bool is_signal = finish.exit_class == ExitClass::kSignal;
+  if (is_signal && finish.exit_code <= 128) fail("a signal ends in " + node.name + " with <= 128");
+  if (!finish.outcome && !is_signal && finish.exit_code == 0) {
+    fail("G7: " + node.name + " reports success without an outcome");
+  }
+}
+
+void Checks::check_start(const NodeTruth& node, const agent::StartWorkers& start) {
+  ++tally["generations started"];
+  for (const ProcessPtr& process : node.processes) {
+    if (!process->alive()) continue;
+    fail("A1: " + node.name + " starts " + text_of(start.generation) + " beside " +
+         text_of(process->generation));
+  }
+  AgentRecord& record = agents_[node.index];
+  const auto newest = record.newest.find(start.run);
+  if (newest != record.newest.end() && start.generation <= newest->second) {
+    fail("R4: " + node.name + " starts " + text_of(start.generation) + " after " +
+         text_of(newest->second));
+  }
+  record.newest[start.run] = start.generation;
+
+  const auto [entry, is_new] = published_.try_emplace({start.run, start.generation});
+  Published& told = entry->second;
+  for (const agent::WorkerPlan& plan : start.workers) {
+    const agent::Environment& env = plan.environment;
+    const std::string master = env.at("MASTER_ADDR") + ":" + env.at("MASTER_PORT");
+    const auto world_size = static_cast<std::uint32_t>(std::stoul(env.at("WORLD_SIZE")));
+    const std::string& restarts = env.at("TORCHELASTIC_RESTART_COUNT");
+    if (told.rank_at.empty()) told = {world_size, master, restarts, {}};
+    if (told.world_size != world_size || told.master != master || told.restart_count != restarts) {
+      fail("G1: " + text_of(start.generation) + " is not the same on all nodes");
+    }
+    if (plan.rank >= world_size) fail("G1: a rank beyond the world");
+    if (!told.rank_at.emplace(plan.rank, node.index).second) {
+      fail("G1: rank " + std::to_string(plan.rank) + " of run " + start.run + " " +
+           text_of(start.generation) + " is held twice");
+    }
+    const auto count = static_cast<std::uint32_t>(std::stoul(restarts));
+    if (record.run == start.run && count < record.restarts_told) fail("R4: restart count fell");
+    record.run = start.run;
+    record.restarts_told = count;
+  }
+  check_older(node, start);
+}
+
+// Guarantee 2: where a node lives and was not written off, its older workers are gone.
+void Checks::check_older(const NodeTruth& node, const agent::StartWorkers& start) {
+  for (const ProcessPtr& process : all_()) {
+    const bool same = process->run == start.run && process->generation == start.generation;
+    if (same || !process->alive() || excused(*process)) continue;
+    if (process->run == start.run && process->generation > start.generation) {
+      fail("G2: " + node.name + " starts " + text_of(start.generation) + " while newer " +
+           text_of(process->generation) + " runs");
+      return;
+    }
+    fail("G2: " + node.name + " starts " + text_of(start.generation) + " while rank " +
+         std::to_string(process->rank) + " of " + text_of(process->generation) + " on node " +
+         std::to_string(process->node) + " lives");
+    return;
+  }
+}
+
+bool Checks::excused(const Process& process) const {
+  if (process.unkillable) return true;
+  const auto off = written_off_.find(std::string(1, static_cast<char>('a' + process.node)));
+  if (off != written_off_.end() && off->second >= process.started) return true;
+  // A server that came back with nothing cannot wait for those that it has not met.
+  return server_.started > process.started && !members_.contains(process.node);
+}
+
+void Checks::lease(const NodeTruth& node, Instant last_answer) {
+  const JobPolicy& policy = options_.policy;
+  // Answers count from when they were asked for: the latest is older than its arrival.
+  const Duration slack = 200ms;
+  if (clock_.now() - last_answer <= std::max(policy.server_grace, 2 * policy.heartbeat) + slack) {
+    return;
+  }
+  for (const ProcessPtr& process : node.processes) {
+    if (!process->alive() || process->unkillable) continue;
+    fail("A4: " + node.name + " runs rank " + std::to_string(process->rank) + " without a lease");
+  }
+}
+
+}  // namespace muster::sim

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What must hold in every world, looked at after every step of every machine. The checks see the
+// truth (which processes live) beside what the machines believe; the first violation is kept.
+//
+// Numbers in failure texts: A1.. are the invariants of agent/core/agent.h, R1.. those of
+// launcher/rendezvous/core/rendezvous.h, G.. the guarantees of the design.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/core/agent.h"
+#include "launcher/rendezvous/core/rendezvous.h"
+#include "tests/sim/options.h"
+#include "tests/sim/scheduler.h"
+
+namespace muster::sim {
+
+// One worker as the world knows it.
+struct Process {
+  std::size_t node = 0;
+  std::uint64_t life = 0;  // agent process that started it, numbered per node
+  RunId run;
+  Generation generation = kNoGeneration;
+  std::uint32_t rank = 0;
+  std::uint32_t local_rank = 0;
+  std::int64_t pid = 0;
+  bool leader = true;       // the worker itself lives
+  bool rest = false;        // something it started lives
+  bool spawn_told = false;  // WorkerSpawned was posted
+  bool ignores_term = false;
+  bool unkillable = false;
+  bool dying = false;  // its end is on the way
+  Instant started;
+
+  bool alive() const { return leader || rest; }
+};
+using ProcessPtr = std::shared_ptr<Process>;
+
+// What the checks see of a node.
+struct NodeTruth {
+  std::size_t index = 0;
+  NodeName name;
+  std::uint64_t life = 0;
+  std::vector<ProcessPtr> processes;  // of the generation started last
+  bool stream_open = false;           // or being opened
+  bool stream_up = false;
+};
+
+class Checks {
+ public:
+  Checks(const Scheduler& clock, const SimOptions& options) : clock_(clock), options_(options) {}
+
+  bool failed() const { return failure_.has_value(); }
+  const std::optional<std::string>& failure() const { return failure_; }
+  void fail(std::string what);
+
+  void server_started();
+  void server_stepped(const rendezvous::Event& event,
+                      const std::vector<rendezvous::Action>& actions);
+  void agent_started(std::size_t node);
+  // Before the actions are carried out.
+  void agent_stepped(const NodeTruth& node, const agent::Event& event,
+                     const std::vector<agent::Action>& actions);
+  void member_of_server(std::size_t node);  // a JoinAccepted of the current server arrived
+  // Every living process of the world; asked when workers start.
+  void set_all_processes(std::function<std::vector<ProcessPtr>()> all) { all_ = std::move(all); }
+
+  // A living agent that runs workers must have been answered lately.
+  void lease(const NodeTruth& node, Instant last_answer);
+
+  // What happened, so that a test can tell a lively world from an empty one.
+  std::map<std::string, std::uint64_t> tally;
+
+ private:
+  struct AgentRecord {
+    bool finished = false;
+    bool port_held = false;
+    std::uint64_t orders = 0;  // StopOrders received, and streams on which they may be repeated
+    std::uint64_t confirmed = 0;
+    std::map<RunId, Generation> newest;  // generation started last
+    std::uint32_t restarts_told = 0;
+    RunId run;
+  };
+  struct ServerRecord {
+    std::map<RunId, rendezvous::JobRecord> last;
+    std::set<std::uint64_t> stops_open;
+    std::set<RunId> over;
+    std::uint64_t charged = 0;
+    RunId charged_run;
+    Instant started;
+  };
+  struct Published {  // one generation of one run, as its nodes were told
+    std::uint32_t world_size = 0;
+    std::string master;
+    std::string restart_count;
+    std::map<std::uint32_t, std::size_t> rank_at;
+  };
+  struct Round {
+    std::vector<MemberRanks> members;
+  };
+
+  void check_join(SessionId session, const std::vector<rendezvous::Action>& actions);
+  void check_prepare(const ServerMessage& message, const Prepare& prepare);
+  void check_persist(const rendezvous::JobRecord& record);
+  void check_outcome(const RunId& run, const Outcome& outcome, const char* where);
+  void check_emit(const rendezvous::Emit& emit);
+  void check_start(const NodeTruth& node, const agent::StartWorkers& start);
+  void check_older(const NodeTruth& node, const agent::StartWorkers& start);
+  void check_send(const NodeTruth& node, AgentRecord& record, const AgentMessage& message);
+  void check_finish(const NodeTruth& node, AgentRecord& record, const agent::Finish& finish);
+  bool excused(const Process& process) const;
+
+  const Scheduler& clock_;
+  const SimOptions& options_;
+  std::function<std::vector<ProcessPtr>()> all_;
+  std::optional<std::string> failure_;
+  std::map<std::size_t, AgentRecord> agents_;
+  ServerRecord server_;
+  std::set<std::size_t> members_;  // nodes that the current server accepted
+  std::map<std::pair<RunId, Generation>, Published> published_;
+  std::map<std::string, Round> rounds_;
+  std::map<RunId, Outcome> outcomes_;
+  std::map<NodeName, Instant> written_off_;  // lost, evicted …: when last
+};
+
+}  // namespace muster::sim

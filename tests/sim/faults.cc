@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The faults: when each strikes next, and what it does.
+#include <cmath>
+
+#include "tests/sim/node.h"
+#include "tests/sim/world.h"
+
+namespace muster::sim {
+
+// Strikes at random times with the given mean rate until the fault phase is over.
+void World::repeat(double rate, std::function<void()> strike) {
+  if (rate <= 0) return;
+  const double wait = -std::log(1.0 - rng.unit()) / rate;
+  const auto delay = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(wait));
+  if (clock.now() + delay > Instant{options.fault_phase}) return;
+  clock.after(delay, [this, rate, strike = std::move(strike)] {
+    if (quiet) return;
+    strike();
+    repeat(rate, strike);
+  });
+}
+
+void World::strike_node(std::size_t node, double rate, void (World::*strike)(std::size_t)) {
+  repeat(rate, [this, node, strike] { (this->*strike)(node); });
+}
+
+void World::plan_faults() {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    strike_node(i, options.breaks, &World::break_stream);
+    strike_node(i, options.half_open, &World::half_open_stream);
+    strike_node(i, options.stalls, &World::stall_stream);
+    strike_node(i, options.freezes, &World::freeze_agent);
+    strike_node(i, options.agent_kills, &World::kill_agent);
+    strike_node(i, options.agent_signals, &World::signal_agent);
+  }
+  if (!options.hosted) repeat(options.server_kills, [this] { crash_server(); });
+  repeat(options.operator_stops, [this] { request_stop(); });
+  clock.at(Instant{options.fault_phase}, [this] { end_faults(); });
+}
+
+void World::break_stream(std::size_t node) {
+  if (const StreamPtr stream = nodes_[node]->stream()) {
+    note("fault", "break the stream of " + nodes_[node]->truth().name);
+    cut(stream, between(0s, 20ms), between(0s, 20ms));
+  }
+}
+
+void World::half_open_stream(std::size_t node) {
+  if (const StreamPtr stream = nodes_[node]->stream()) {
+    note("fault", "half-open the stream of " + nodes_[node]->truth().name);
+    cut(stream, between(0s, 12s), between(0s, 12s));
+  }
+}
+
+void World::stall_stream(std::size_t node) {
+  if (const StreamPtr stream = nodes_[node]->stream()) {
+    note("fault", "stall the stream of " + nodes_[node]->truth().name);
+    stream->stalled_until = clock.now() + between(100ms, 9s);
+  }
+}
+
+void World::freeze_agent(std::size_t node) {
+  nodes_[node]->freeze(between(200ms, 18s));
+}
+
+void World::kill_agent(std::size_t node) {
+  if (!nodes_[node]->runs()) return;
+  if (options.hosted && node == 0) kill_server();
+  nodes_[node]->kill_agent();
+}
+
+void World::signal_agent(std::size_t node) {
+  if (!nodes_[node]->runs()) return;
+  const int signal = rng.below(2) == 0 ? 15 : 2;
+  note("fault", "signal the agent of " + nodes_[node]->truth().name);
+  if (options.hosted && node == 0 && server_ && rng.below(2) == 0) {
+    step_server(rendezvous::ServerStopping{"its host was told to stop"});
+  }
+  nodes_[node]->signal_agent(signal);
+}
+
+void World::crash_server() {
+  if (!server_) return;
+  kill_server();
+  clock.after(between(10ms, 10s), [this] { start_server(); });
+}
+
+void World::request_stop() {
+  if (!server_) return;
+  step_server(rendezvous::StopRequested{++last_request_, "j", "an operator"});
+}
+
+void World::end_faults() {
+  quiet = true;
+  note("fault", "no more faults");
+  if (!server_ && !options.hosted) start_server();
+  for (const auto& [session, stream] : streams_)
+    stream->stalled_until = clock.now();
+  for (const auto& node : nodes_) {
+    if (!node->ever_ran()) node->start_agent();
+  }
+}
+
+void World::watch_leases() {
+  clock.after(100ms, [this] {
+    for (const auto& node : nodes_) {
+      if (node->runs() && !node->frozen()) checks.lease(node->truth(), node->last_answer());
+    }
+    watch_leases();
+  });
+}
+
+}  // namespace muster::sim

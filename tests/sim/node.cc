@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/node.h"
+
+#include <algorithm>
+
+#include "tests/sim/trace.h"
+
+namespace muster::sim {
+
+Node::Node(World& world, std::size_t index) : world_(world) {
+  truth_.index = index;
+  truth_.name = std::string(1, static_cast<char>('a' + index));
+}
+
+std::string Node::state() const {
+  if (!agent_) return truth_.name + ": no agent";
+  const agent::AgentView view = agent_->view();
+  return truth_.name + ": phase " + std::to_string(static_cast<int>(view.phase)) + ", generation " +
+         std::to_string(view.generation) + (view.connected ? ", connected" : ", not connected") +
+         (frozen_ ? ", frozen" : "") + ", " + std::to_string(view.live_local_ranks.size()) +
+         " live";
+}
+
+// ---------------------------------------------------------------- the agent process
+
+void Node::start_agent() {
+  agent::AgentConfig config;
+  config.spec.job = "j";
+  config.spec.min_nodes = world_.options.min_nodes;
+  config.spec.max_nodes = world_.options.max_nodes;
+  config.spec.policy = world_.options.policy;
+  config.node.name = truth_.name;
+  config.node.host = truth_.name;
+  config.node.slots = world_.options.slots;
+  config.node.boot_id = "boot-" + truth_.name;
+  config.node.agent_pid = 1000 + static_cast<std::int64_t>(truth_.life);
+  config.node.hosts_server = world_.options.hosted && truth_.index == 0;
+  config.node.dialed_addr = "10.0.0." + std::to_string(truth_.index + 1);
+  config.argv = {"/bin/train"};
+  config.stop_budget = 6s;
+  config.seed = world_.rng.next();
+  ++truth_.life;
+  truth_.processes.clear();
+  agent_ = std::make_unique<agent::Agent>(config);
+  frozen_ = false;
+  held_.clear();
+  last_answer_ = world_.clock.now();
+  world_.checks.agent_started(truth_.index);
+  world_.note(truth_.name, "agent starts");
+  post(agent::Started{});
+}
+
+void Node::kill_agent() {
+  if (!agent_) return;
+  world_.note(truth_.name, "agent is killed");
+  agent_.reset();
+  for (const ProcessPtr& process : truth_.processes) {
+    const std::vector<ProcessPtr> left = {process};
+    world_.clock.after(world_.between(1ms, 50ms), [left] {
+      left[0]->leader = false;
+      left[0]->rest = false;
+    });
+  }
+  stream_.reset();
+  truth_.stream_open = truth_.stream_up = false;
+  world_.agent_ended(truth_.index);
+}
+
+void Node::signal_agent(int signal) {
+  post(agent::SignalReceived{signal});
+}
+
+void Node::freeze(Duration length) {
+  if (!agent_ || frozen_) return;
+  frozen_ = true;
+  world_.note(truth_.name, "frozen for " + format_duration(length));
+  later(length, [this] { wake(); });
+}
+
+// Events received are handled before deadlines.
+void Node::wake() {
+  frozen_ = false;
+  world_.note(truth_.name, "awake");
+  std::vector<agent::Event> held;
+  held.swap(held_);
+  for (const agent::Event& event : held) {
+    if (agent_) step(event);
+  }
+  if (agent_) step(agent::Tick{});
+}
+
+void Node::post(agent::Event event) {
+  if (!agent_) return;
+  if (frozen_) {
+    held_.push_back(std::move(event));
+  } else {
+    step(event);
+  }
+}
+
+void Node::later(Duration delay, std::function<void()> what) {
+  world_.clock.after(delay, [this, life = truth_.life, what = std::move(what)] {
+    if (agent_ && truth_.life == life) what();
+  });
+}
+
+void Node::step(const agent::Event& event) {
+  if (!std::holds_alternative<agent::Tick>(event)) world_.note(truth_.name, text(event));
+  if (const auto* said = std::get_if<agent::ServerSaid>(&event)) {
+    if (std::holds_alternative<HeartbeatAck>(said->message.body) ||
+        std::holds_alternative<JoinAccepted>(said->message.body)) {
+      last_answer_ = world_.clock.now();
+    }
+  }
+  if (std::holds_alternative<agent::LinkUp>(event)) truth_.stream_up = true;
+  if (std::holds_alternative<agent::LinkDown>(event)) {
+    truth_.stream_open = truth_.stream_up = false;
+    stream_.reset();
+  }
+  const std::vector<agent::Action> actions = agent_->step(event, world_.clock.now());
+  world_.checks.agent_stepped(truth_, event, actions);
+  for (const agent::Action& action : actions) {
+    world_.note(truth_.name, "  " + text(action));
+    carry_out(action);
+    if (!agent_) return;
+  }
+  arm_timer();
+}
+
+void Node::arm_timer() {
+  const std::optional<Instant> next = agent_->next_deadline();
+  const std::uint64_t timer = ++timer_;
+  if (!next) return;
+  spins_ = *next <= world_.clock.now() ? spins_ + 1 : 0;
+  if (spins_ > 100) {
+    world_.checks.fail(truth_.name + " wants a tick again and again");
+    return;
+  }
+  world_.clock.at(*next, [this, timer, life = truth_.life] {
+    if (agent_ && truth_.life == life && timer_ == timer && !frozen_) step(agent::Tick{});
+  });
+}
+
+void Node::carry_out(const agent::Action& action) {
+  if (const auto* open = std::get_if<agent::Connect>(&action)) {
+    connect(open->delay);
+  } else if (std::holds_alternative<agent::Disconnect>(action)) {
+    ++connect_token_;
+    if (stream_) world_.close_by_agent(stream_);
+    stream_.reset();
+    truth_.stream_open = truth_.stream_up = false;
+  } else if (const auto* send = std::get_if<agent::Send>(&action)) {
+    if (stream_) world_.send_to_server(stream_, send->message);
+  } else if (const auto* hold = std::get_if<agent::HoldMasterPort>(&action)) {
+    hold_port(hold->attempt);
+  } else if (const auto* start = std::get_if<agent::StartWorkers>(&action)) {
+    start_workers(*start);
+  } else if (const auto* signal = std::get_if<agent::SignalWorker>(&action)) {
+    signal_worker(*signal);
+  } else if (const auto* end = std::get_if<agent::Finish>(&action)) {
+    finish(*end);
+  }
+}
+
+void Node::finish(const agent::Finish& /*finish*/) {
+  // An unkillable process keeps the node unfit; the others are gone (the checks saw to it).
+  agent_.reset();
+  truth_.stream_open = truth_.stream_up = false;
+  world_.agent_ended(truth_.index);
+}
+
+// ---------------------------------------------------------------- the stream
+
+void Node::connect(Duration delay) {
+  truth_.stream_open = true;
+  const std::uint64_t token = ++connect_token_;
+  later(delay + world_.between(200us, 3ms), [this, token] {
+    if (token != connect_token_) return;
+    stream_ = world_.connect(truth_.index, truth_.life);
+    if (stream_) {
+      post(agent::LinkUp{});
+    } else {
+      post(agent::LinkDown{"refused"});
+    }
+  });
+}
+
+void Node::link_down(const StreamPtr& stream, const std::string& reason) {
+  if (!agent_ || stream_ != stream || !stream->agent_open) return;
+  stream->agent_open = false;
+  ++connect_token_;
+  post(agent::LinkDown{reason});
+}
+
+void Node::said(const StreamPtr& stream, ServerMessage message) {
+  if (!agent_ || stream_ != stream || !stream->agent_open) return;
+  post(agent::ServerSaid{std::move(message)});
+}
+
+void Node::hold_port(Attempt attempt) {
+  const bool fails = world_.chance(0.01);
+  later(world_.between(50us, 1ms), [this, attempt, fails] {
+    if (fails) {
+      post(agent::MasterPortFailed{attempt, "in use"});
+    } else {
+      post(agent::MasterPortHeld{attempt, static_cast<std::uint16_t>(20000 + truth_.life)});
+    }
+  });
+}
+
+// ---------------------------------------------------------------- processes
+
+void Node::start_workers(const agent::StartWorkers& start) {
+  truth_.processes.clear();
+  for (const agent::WorkerPlan& plan : start.workers) {
+    if (world_.chance(world_.options.exec_failure)) {
+      agent::WorkerEnded ended;
+      ended.local_rank = plan.local_rank;
+      ended.order = ++order_;
+      ended.status = {ExitStatus::Kind::kExecFailed, 2, false, "/bin/train: not found"};
+      later(0s, [this, ended] { post(ended); });
+      later(0s, [this, rank = plan.local_rank] { post(agent::WorkerGone{rank}); });
+      continue;
+    }
+    auto process = std::make_shared<Process>();
+    process->node = truth_.index;
+    process->life = truth_.life;
+    process->run = start.run;
+    process->generation = start.generation;
+    process->rank = plan.rank;
+    process->local_rank = plan.local_rank;
+    process->pid = ++next_pid_;
+    process->started = world_.clock.now();
+    process->ignores_term = world_.chance(world_.options.ignores_term);
+    process->rest = world_.chance(world_.options.leaves_rest);
+    process->unkillable = world_.chance(world_.options.unkillable);
+    truth_.processes.push_back(process);
+    later(0s, [this, process] {
+      process->spawn_told = true;
+      post(agent::WorkerSpawned{process->local_rank, process->pid});
+    });
+    plan_natural_end(process);
+  }
+}
+
+void Node::plan_natural_end(const ProcessPtr& process) {
+  const Duration length = world_.between(500ms, world_.options.longest_work);
+  const bool fails = world_.chance(world_.options.worker_failure);
+  later(length, [this, process, fails] {
+    if (!process->leader || process->dying) return;
+    ExitStatus status;
+    if (fails && world_.rng.below(2) == 0) {
+      status = {ExitStatus::Kind::kSignaled, 11, false, ""};
+    } else if (fails) {
+      status.value = 3;
+    }
+    end_leader(process, status);
+  });
+  if (process->rest) {
+    later(length + world_.between(0s, 8s), [this, process] {
+      if (process->unkillable || !process->rest) return;
+      process->rest = false;
+      tell_gone(process);
+    });
+  }
+}
+
+void Node::end_leader(const ProcessPtr& process, ExitStatus status) {
+  if (!process->leader) return;
+  process->leader = false;
+  agent::WorkerEnded ended;
+  ended.local_rank = process->local_rank;
+  ended.pid = process->pid;
+  ended.status = std::move(status);
+  ended.order = ++order_;
+  ended.run = world_.clock.now() - process->started;
+  later(0s, [this, ended] { post(ended); });
+  tell_gone(process);
+}
+
+void Node::tell_gone(const ProcessPtr& process) {
+  if (process->alive()) return;
+  later(world_.between(0s, 2ms), [this, process] { post(agent::WorkerGone{process->local_rank}); });
+}
+
+void Node::kill(const ProcessPtr& process) {
+  if (process->unkillable) {
+    later(5s, [this, process] {
+      post(agent::WorkerUnkillable{process->local_rank, process->pid, "D"});
+    });
+    return;
+  }
+  later(world_.between(100us, 5ms), [this, process] {
+    if (process->rest) {
+      process->rest = false;
+      tell_gone(process);
+    }
+    end_leader(process, {ExitStatus::Kind::kSignaled, 9, false, ""});
+  });
+}
+
+void Node::signal_worker(const agent::SignalWorker& order) {
+  for (const ProcessPtr& process : truth_.processes) {
+    if (process->local_rank != order.local_rank || !process->alive()) continue;
+    if (order.signal == 9) {
+      if (order.scope == agent::SignalScope::kGroup) kill(process);
+      continue;
+    }
+    if (order.scope != agent::SignalScope::kLeader && !process->leader && process->rest) {
+      if (process->ignores_term) continue;
+      later(world_.between(1ms, 100ms), [this, process] {
+        if (!process->rest || process->unkillable) return;
+        process->rest = false;
+        tell_gone(process);
+      });
+    }
+    if (!process->leader || process->ignores_term || process->dying || process->unkillable) {
+      continue;
+    }
+    process->dying = true;
+    ExitStatus status{ExitStatus::Kind::kSignaled, order.signal, false, ""};
+    const std::uint64_t manner = world_.rng.below(5);
+    if (manner == 0) status = {};  // saves its work and ends well
+    if (manner == 1) status = {ExitStatus::Kind::kExited, 143, false, ""};
+    later(world_.between(1ms, 800ms), [this, process, status] { end_leader(process, status); });
+  }
+}
+
+}  // namespace muster::sim

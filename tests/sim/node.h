@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One node of the simulated world: the host of an Agent, as agent/shell is in the real one, and
+// the processes that it starts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/core/agent.h"
+#include "tests/sim/checks.h"
+#include "tests/sim/world.h"
+
+namespace muster::sim {
+
+class Node {
+ public:
+  Node(World& world, std::size_t index);
+
+  void start_agent();
+  // kill -9: the agent is gone at once, its workers a moment later (guardian).
+  void kill_agent();
+  void signal_agent(int signal);
+  void freeze(Duration length);
+
+  void link_down(const StreamPtr& stream, const std::string& reason);
+  void said(const StreamPtr& stream, ServerMessage message);
+
+  bool runs() const { return agent_ != nullptr; }
+  bool ever_ran() const { return truth_.life > 0; }
+  bool frozen() const { return frozen_; }
+  const StreamPtr& stream() const { return stream_; }
+  const std::vector<ProcessPtr>& processes() const { return truth_.processes; }
+  const NodeTruth& truth() const { return truth_; }
+  Instant last_answer() const { return last_answer_; }
+  std::string state() const;
+
+ private:
+  void post(agent::Event event);  // to the agent, unless it is frozen
+  void step(const agent::Event& event);
+  void carry_out(const agent::Action& action);
+  void arm_timer();
+  void wake();
+  void connect(Duration delay);
+  void hold_port(Attempt attempt);
+  void start_workers(const agent::StartWorkers& start);
+  void plan_natural_end(const ProcessPtr& process);
+  void signal_worker(const agent::SignalWorker& order);
+  void kill(const ProcessPtr& process);
+  void end_leader(const ProcessPtr& process, ExitStatus status);
+  void tell_gone(const ProcessPtr& process);
+  void finish(const agent::Finish& finish);
+  // Runs `what` later if the same agent process is still there.
+  void later(Duration delay, std::function<void()> what);
+
+  World& world_;
+  NodeTruth truth_;
+  std::unique_ptr<agent::Agent> agent_;
+  StreamPtr stream_;
+  std::uint64_t connect_token_ = 0;
+  std::uint64_t timer_ = 0;
+  int spins_ = 0;
+  bool frozen_ = false;
+  std::vector<agent::Event> held_;  // while frozen
+  std::uint64_t order_ = 0;
+  std::int64_t next_pid_ = 100;
+  Instant last_answer_;
+};
+
+}  // namespace muster::sim

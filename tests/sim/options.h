@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a seed decides: the job's shape and which faults strike how often. Each kind of fault is
+// on in some seeds and off in others, so that rare combinations get seeds of their own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/base/job.h"
+#include "proto/base/time.h"
+
+namespace muster::sim {
+
+struct SimOptions {
+  std::uint64_t seed = 0;
+  std::uint32_t min_nodes = 1;
+  std::uint32_t max_nodes = 1;
+  std::uint32_t agents = 1;  // may be fewer than MIN, or more than MAX (spares)
+  std::uint32_t slots = 1;
+  JobPolicy policy;
+  bool hosted = false;  // node 0's process runs the server too, and dies with it
+
+  // Mean number of strikes a second during the fault phase: on each node, but for the last two.
+  double breaks = 0;         // a stream breaks, both ends notice
+  double half_open = 0;      // … one of them, or both, much later
+  double stalls = 0;         // a stream stands still for a while
+  double freezes = 0;        // an agent is stopped and continued
+  double agent_kills = 0;    // kill -9
+  double agent_signals = 0;  // TERM or INT
+  double server_kills = 0;   // kill -9; it comes back knowing nothing
+  double operator_stops = 0;
+
+  double restarts = 0;        // chance that an agent that ended is started again
+  double late_start = 0;      // chance that an agent starts late
+  double worker_failure = 0;  // chance that a worker ends badly by itself
+  double exec_failure = 0;
+  double ignores_term = 0;
+  double leaves_rest = 0;  // chance that descendants outlive the worker
+  double unkillable = 0;
+  double slow_messages = 0;  // chance of a delay in the order of a second
+  Duration longest_work = 12s;
+  Duration fault_phase = 30s;
+
+  static SimOptions from_seed(std::uint64_t seed);
+  std::string text() const;
+};
+
+}  // namespace muster::sim

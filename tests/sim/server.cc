@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The host of the Rendezvous, and the network between it and the agents.
+#include <algorithm>
+
+#include "tests/sim/node.h"
+#include "tests/sim/trace.h"
+#include "tests/sim/world.h"
+
+namespace muster::sim {
+
+// ---------------------------------------------------------------- the server process
+
+void World::start_server() {
+  if (server_) return;
+  rendezvous::Options server_options;
+  ++server_life_;
+  server_options.server_instance = "server-" + std::to_string(server_life_);
+  server_options.holder = "host s, pid " + std::to_string(server_life_);
+  server_options.unix_us_at_origin =
+      1'700'000'000'000'000 + static_cast<std::int64_t>(server_life_);
+  if (options.hosted) server_options.only_job = "j";
+  server_ = std::make_unique<rendezvous::Rendezvous>(server_options, Rng(rng.next()));
+  server_ends_with_host_ = false;
+  checks.server_started();
+  note("server", "starts");
+}
+
+void World::kill_server() {
+  if (!server_) return;
+  note("server", "ends");
+  server_.reset();
+  std::map<SessionId, StreamPtr> streams;
+  streams.swap(streams_);
+  for (const auto& [session, stream] : streams) {
+    stream->server_open = false;
+    cut(stream, between(1ms, 20ms), 1h);
+  }
+}
+
+void World::step_server(const rendezvous::Event& event) {
+  if (!std::holds_alternative<rendezvous::Tick>(event)) note("server", text(event));
+  const std::vector<rendezvous::Action> actions = server_->step(event, clock.now());
+  checks.server_stepped(event, actions);
+  ++steps_;
+  for (const rendezvous::Action& action : actions) {
+    note("server", "  " + text(action));
+    carry_out(action);
+  }
+  arm_server_timer();
+}
+
+void World::arm_server_timer() {
+  const std::optional<Instant> next = server_->next_deadline();
+  const std::uint64_t timer = ++server_timer_;
+  if (!next) return;
+  server_spins_ = *next <= clock.now() ? server_spins_ + 1 : 0;
+  if (server_spins_ > 100) {
+    checks.fail("the server wants a tick again and again");
+    return;
+  }
+  clock.at(*next, [this, timer, life = server_life_] {
+    if (server_ && server_life_ == life && server_timer_ == timer) {
+      step_server(rendezvous::Tick{});
+    }
+  });
+}
+
+void World::carry_out(const rendezvous::Action& action) {
+  if (const auto* send = std::get_if<rendezvous::Send>(&action)) {
+    const auto stream = streams_.find(send->session);
+    if (stream != streams_.end()) send_to_agent(stream->second, send->message);
+  } else if (const auto* close = std::get_if<rendezvous::CloseSession>(&action)) {
+    close_by_server(close->session);
+  } else if (std::holds_alternative<rendezvous::JobOver>(action) && server_ends_with_host_) {
+    clock.after(0s, [this, life = server_life_] {
+      if (server_life_ == life) kill_server();
+    });
+  }
+}
+
+// ---------------------------------------------------------------- streams
+
+Duration World::delay() {
+  if (chance(options.slow_messages)) return between(50ms, 1500ms);
+  return between(100us, 3ms);
+}
+
+StreamPtr World::connect(std::size_t node, std::uint64_t agent_life) {
+  if (!server_) return nullptr;
+  auto stream = std::make_shared<Stream>();
+  stream->session = ++last_session_;
+  stream->node = node;
+  stream->agent_life = agent_life;
+  stream->server_life = server_life_;
+  streams_[stream->session] = stream;
+  return stream;
+}
+
+void World::send_to_server(const StreamPtr& stream, AgentMessage message) {
+  Instant when = std::max(clock.now() + delay(), stream->last_to_server);
+  stream->last_to_server = when = std::max(when, stream->stalled_until);
+  clock.at(when, [this, stream, message = std::move(message)] {
+    if (stream->cut_at && clock.now() >= *stream->cut_at) return;
+    if (!server_ || stream->server_life != server_life_ || !stream->server_open) return;
+    const std::string peer =
+        options.hosted && stream->node == 0 ? "" : "10.0.0." + std::to_string(stream->node + 1);
+    step_server(rendezvous::AgentSaid{stream->session, peer, message});
+  });
+}
+
+void World::send_to_agent(const StreamPtr& stream, ServerMessage message) {
+  Instant when = std::max(clock.now() + delay(), stream->last_to_agent);
+  stream->last_to_agent = when = std::max(when, stream->stalled_until);
+  clock.at(when, [this, stream, message = std::move(message)] {
+    if (stream->cut_at && clock.now() >= *stream->cut_at) return;
+    if (std::holds_alternative<JoinAccepted>(message.body) && stream->server_life == server_life_) {
+      checks.member_of_server(stream->node);
+    }
+    nodes_[stream->node]->said(stream, message);
+  });
+}
+
+void World::lose_at_server(const StreamPtr& stream) {
+  if (!stream->server_open) return;
+  stream->server_open = false;
+  streams_.erase(stream->session);
+  if (server_ && stream->server_life == server_life_) {
+    step_server(rendezvous::StreamLost{stream->session});
+  }
+}
+
+// What was sent before still arrives; then the other side is told.
+void World::close_by_agent(const StreamPtr& stream) {
+  stream->agent_open = false;
+  clock.at(std::max(clock.now() + delay(), stream->last_to_server),
+           [this, stream] { lose_at_server(stream); });
+}
+
+void World::close_by_server(SessionId session) {
+  const auto found = streams_.find(session);
+  if (found == streams_.end()) return;
+  const StreamPtr stream = found->second;
+  clock.at(std::max(clock.now() + delay(), stream->last_to_agent), [this, stream] {
+    nodes_[stream->node]->link_down(stream, "closed by the server");
+    lose_at_server(stream);
+  });
+}
+
+void World::cut(const StreamPtr& stream, Duration agent_notices, Duration server_notices) {
+  if (!stream->cut_at) stream->cut_at = clock.now();
+  clock.after(agent_notices,
+              [this, stream] { nodes_[stream->node]->link_down(stream, "connection reset"); });
+  clock.after(server_notices, [this, stream] { lose_at_server(stream); });
+}
+
+// The last words of a process are on their way already; its death is seen by the other side.
+void World::agent_ended(std::size_t node) {
+  std::vector<StreamPtr> open;
+  for (const auto& [session, stream] : streams_) {
+    if (stream->node == node && stream->agent_open) open.push_back(stream);
+  }
+  for (const StreamPtr& stream : open)
+    close_by_agent(stream);
+  if (options.hosted && node == 0 && server_) {
+    // The hosting process stays until everyone has read the outcome (JobOver); without an
+    // outcome it tells the others that it goes, and goes.
+    const bool finished = [&] {
+      for (const rendezvous::JobView& job : server_->view(clock.now())) {
+        if (!job.outcome) return false;
+      }
+      return true;
+    }();
+    server_ends_with_host_ = true;
+    if (!finished) {
+      step_server(rendezvous::ServerStopping{"its host ends"});
+      clock.after(between(5ms, 50ms), [this, life = server_life_] {
+        if (server_life_ == life) kill_server();
+      });
+    }
+  }
+  if (chance(options.restarts)) {
+    clock.after(between(100ms, 3s), [this, node] {
+      if (quiet || nodes_[node]->runs()) return;
+      if (options.hosted && node == 0) start_server();
+      nodes_[node]->start_agent();
+    });
+  }
+}
+
+}  // namespace muster::sim

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The run: faults first, then quiet, then the demand that everyone comes to an end.
+#include "tests/sim/world.h"
+
+#include <cmath>
+
+#include "tests/sim/node.h"
+
+namespace muster::sim {
+namespace {
+
+// After the last fault: a join time-out, work, a stop with its grace, and as much again for a
+// forming that was under way. Generous; the point is that it is finite.
+constexpr Duration kTimeToEnd = 120s;
+
+}  // namespace
+
+World::World(const SimOptions& from, bool keep_trace)
+    : options(from), rng(from.seed), checks(clock, options), keep_trace_(keep_trace) {
+  for (std::size_t i = 0; i < options.agents; ++i) {
+    nodes_.push_back(std::make_unique<Node>(*this, i));
+  }
+  checks.set_all_processes([this] {
+    std::vector<ProcessPtr> all;
+    for (const auto& node : nodes_) {
+      all.insert(all.end(), node->processes().begin(), node->processes().end());
+    }
+    return all;
+  });
+}
+
+World::~World() = default;
+
+Duration World::between(Duration low, Duration high) {
+  const auto width = static_cast<std::uint64_t>((high - low).count());
+  return low + Duration(static_cast<Duration::rep>(rng.below(width + 1)));
+}
+
+void World::note(const std::string& who, const std::string& what) {
+  ++steps_;
+  hash_ = hash_text(what, hash_ ^ static_cast<std::uint64_t>(clock.now().since_origin.count()));
+  if (!keep_trace_) return;
+  trace_.push_back("[" + std::to_string(to_seconds(clock.now().since_origin)) + "] " + who + ": " +
+                   what);
+}
+
+bool World::all_ended() const {
+  for (const auto& node : nodes_) {
+    if (node->runs() || !node->ever_ran()) return false;
+  }
+  return true;
+}
+
+void World::run() {
+  start_server();
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Duration start = chance(options.late_start) ? between(1s, 15s) : between(0s, 200ms);
+    clock.after(start, [this, i] {
+      if (!nodes_[i]->ever_ran()) nodes_[i]->start_agent();
+    });
+  }
+  plan_faults();
+  watch_leases();
+  const Instant end = Instant{options.fault_phase + kTimeToEnd};
+  while (!checks.failed() && clock.run_one()) {
+    if (quiet && all_ended()) return;
+    if (clock.now() > end) {
+      std::string who;
+      for (const auto& node : nodes_) {
+        if (node->runs()) who += " " + node->state() + ";";
+      }
+      checks.fail("liveness: not everyone ended:" + who);
+    }
+  }
+}
+
+}  // namespace muster::sim

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A whole job in one thread: one Rendezvous, N Agents, and around them a fake clock, fake streams
+// (delay, breaks, half-open ends, stand-stills) and fake processes. Two phases, as in TigerBeetle's
+// VOPR: faults strike as the options say and only safety is checked; then they stop, and every
+// agent must come to its end within a bounded time.
+//
+// Deterministic: the same options give the same hash. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/base/rng.h"
+#include "tests/sim/checks.h"
+#include "tests/sim/options.h"
+#include "tests/sim/scheduler.h"
+
+namespace muster::sim {
+
+class Node;
+
+// A stream between one agent process and one server process. In order, never lossy before it is
+// cut; what would arrive after the cut does not.
+struct Stream {
+  SessionId session = 0;
+  std::size_t node = 0;
+  std::uint64_t agent_life = 0;
+  std::uint64_t server_life = 0;
+  bool agent_open = true;   // the agent was not told of its end and did not end it
+  bool server_open = true;  // nor the server
+  std::optional<Instant> cut_at;
+  Instant stalled_until;
+  Instant last_to_agent;  // nothing overtakes
+  Instant last_to_server;
+};
+using StreamPtr = std::shared_ptr<Stream>;
+
+class World {
+ public:
+  World(const SimOptions& options, bool keep_trace);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  // Runs to the end, or to the first violation.
+  void run();
+
+  const std::optional<std::string>& failure() const { return checks.failure(); }
+  std::uint64_t hash() const { return hash_; }
+  std::uint64_t steps() const { return steps_; }
+  const std::vector<std::string>& trace() const { return trace_; }
+
+  // ---- for nodes
+  SimOptions options;
+  Scheduler clock;
+  Rng rng;
+  Checks checks;
+  bool quiet = false;  // the fault phase is over
+
+  bool chance(double probability) { return !quiet && rng.unit() < probability; }
+  Duration between(Duration low, Duration high);
+  void note(const std::string& who, const std::string& what);
+  StreamPtr connect(std::size_t node, std::uint64_t agent_life);  // null: refused
+  void send_to_server(const StreamPtr& stream, AgentMessage message);
+  void close_by_agent(const StreamPtr& stream);
+  void agent_ended(std::size_t node);  // finished or killed
+
+ private:
+  // ---- server.cc
+  void start_server();
+  void kill_server();
+  void step_server(const rendezvous::Event& event);
+  void carry_out(const rendezvous::Action& action);
+  void arm_server_timer();
+  void send_to_agent(const StreamPtr& stream, ServerMessage message);
+  void close_by_server(SessionId session);
+  void lose_at_server(const StreamPtr& stream);
+  void cut(const StreamPtr& stream, Duration agent_notices, Duration server_notices);
+  Duration delay();
+
+  // ---- faults.cc
+  void plan_faults();
+  void repeat(double rate, std::function<void()> strike);
+  void strike_node(std::size_t node, double rate, void (World::*strike)(std::size_t));
+  void break_stream(std::size_t node);
+  void half_open_stream(std::size_t node);
+  void stall_stream(std::size_t node);
+  void freeze_agent(std::size_t node);
+  void kill_agent(std::size_t node);
+  void signal_agent(std::size_t node);
+  void crash_server();
+  void request_stop();
+  void end_faults();
+  void watch_leases();
+  bool all_ended() const;
+
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::unique_ptr<rendezvous::Rendezvous> server_;
+  std::uint64_t server_life_ = 0;
+  std::uint64_t server_timer_ = 0;
+  int server_spins_ = 0;
+  bool server_ends_with_host_ = false;
+  std::map<SessionId, StreamPtr> streams_;  // known to the current server
+  SessionId last_session_ = 0;
+  std::uint64_t last_request_ = 0;
+
+  bool keep_trace_;
+  std::vector<std::string> trace_;
+  std::uint64_t hash_ = 0;
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace muster::sim
