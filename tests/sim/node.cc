@@ -286,6 +286,7 @@ void Node::tell_gone(const ProcessPtr& process) {
 void Node::kill(const ProcessPtr& process) {
   if (process->unkillable) {
     later(5s, [this, process] {
+      if (!process->alive()) return;
       post(agent::WorkerUnkillable{process->local_rank, process->pid, "D"});
     });
     return;
