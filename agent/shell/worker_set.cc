@@ -248,7 +248,7 @@ void WorkerSet::State::keep_failure(const Life& life, pid_t pid, const std::stri
   }
   const std::string stderr_log = *folder + "/stderr.log";
   if (!tail.empty() && ::access(stderr_log.c_str(), F_OK) != 0) {
-    warn(write_whole(stderr_log, tail));
+    warn(write_whole(stderr_log, tail + (tail.ends_with('\n') ? "" : "\n")));
   }
 }
 
