@@ -55,7 +55,10 @@ class GptModel {
  public:
   using A = Accumulator<S>;
 
-  GptModel(const GptConfig& config, std::int64_t max_batch, Isa isa, Products products);
+  // The head works in slices of rows with at most `logits_room` logits (and at least 16 rows), so
+  // that a large vocabulary needs little memory.
+  GptModel(const GptConfig& config, std::int64_t max_batch, Isa isa, Products products,
+           std::size_t logits_room = std::size_t{1} << 22);
 
   void load_weights(std::span<const A> master);
 
@@ -124,7 +127,8 @@ class GptModel {
 };
 
 template <class S, class P>
-GptModel<S, P>::GptModel(const GptConfig& config, std::int64_t max_batch, Isa isa, P products)
+GptModel<S, P>::GptModel(const GptConfig& config, std::int64_t max_batch, Isa isa, P products,
+                         std::size_t logits_room)
     : config_(config),
       layout_(flat_layout(config)),
       k_(kernels<S>(isa)),
@@ -134,9 +138,7 @@ GptModel<S, P>::GptModel(const GptConfig& config, std::int64_t max_batch, Isa is
       vocabulary_(static_cast<std::size_t>(config.vocab_size)),
       max_batch_(static_cast<std::size_t>(max_batch)),
       max_rows_(max_batch_ * static_cast<std::size_t>(config.n_ctx)),
-      // The head works in slices of rows, so that logits of a large vocabulary stay small.
-      head_rows_(
-          std::min(max_rows_, std::max<std::size_t>(16, (std::size_t{1} << 22) / vocabulary_))),
+      head_rows_(std::min(max_rows_, std::max<std::size_t>(16, logits_room / vocabulary_))),
       weights_(layout_.size),
       last_(max_rows_ * width_),
       last_norm_(make_norm("ln_f")),
