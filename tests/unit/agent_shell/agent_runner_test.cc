@@ -325,18 +325,28 @@ TEST_CASE("kill at a step: soon after it where the worker only writes steps") {
 }
 
 TEST_CASE("stop holds a worker for its time") {
-  // Each turn of the loop is 10 ms of work; a stop of 300 ms shows as one long gap.
+  std::string work;
+  SECTION("by its own hand, inside report()") {
+    work = "report(1)";
+  }
+  SECTION("by the agent's, where the worker only writes steps") {
+    work =
+        "words = memoryview(mmap.mmap(file.fileno(), 4096)).cast(\"Q\")\n"
+        "words[0] = 0x314750525453554D; words[1] = 1\n"
+        "while time.monotonic() - last < 0.29:\n"
+        "    last = time.monotonic(); time.sleep(0.01)\n";
+  }
   OneNode job(1,
               "exec python3 -c '\n"
-              "import time\n"
-              "last = time.monotonic(); end = last + 20\n"
-              "while time.monotonic() < end:\n"
-              "    time.sleep(0.01); now = time.monotonic()\n"
-              "    if now - last >= 0.29: raise SystemExit(0)\n"
-              "    last = now\n"
-              "raise SystemExit(5)\n'");
+              "import mmap, os, time\n"
+              "from progress import report\n"
+              "file = open(os.environ[\"MUSTER_PROGRESS_FILE\"], \"r+b\")\n"
+              "last = time.monotonic()\n" +
+                  work + "\nraise SystemExit(0 if time.monotonic() - last >= 0.29 else 5)\n'");
+  job.config.environment["PYTHONPATH"] = MUSTER_SOURCE_DIR "/worker_runtime";
+  job.config.environment["PYTHONDONTWRITEBYTECODE"] = "1";
   Fault stop = fault(FaultAction::kStop, 0);
-  stop.when.after = 50ms;
+  stop.when.step = 1;
   stop.stop_for = 300ms;
   job.config.spec.faults.faults = {stop};
   CHECK(job.run().exit_code == 0);
