@@ -30,7 +30,7 @@ void write(const Fault& from, v1::Fault& to) {
   if (from.on.node) to.set_node(*from.on.node);
   to.set_signal(from.signal);
   if (from.stop_for) to.set_stop_for_ns(from.stop_for->count());
-  to.set_text(cut(from.text));
+  to.set_text(from.text);  // uncut: plans are compared
 }
 
 Fault read(const v1::Fault& from, Border& border) {

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+set(dir unit/rendezvous_shell)
+
+# Strand, store and in-process sessions; no gRPC is linked, so ThreadSanitizer can run it.
+muster_test(rendezvous_shell_test LABEL unit
+  SOURCES ${dir}/broker_test.cc ${dir}/harness.cc ${dir}/server_core_test.cc
+          ${dir}/store_test.cc ${dir}/strand_clock_test.cc
+  LINK muster::rendezvous_shell muster::store_broker)
+
+# Real gRPC over loopback.
+add_library(muster_net_harness STATIC ${dir}/harness.cc ${dir}/net_harness.cc)
+target_link_libraries(muster_net_harness PUBLIC muster::rendezvous_server muster::agent_grpc)
+foreach(name IN ITEMS attach doors store)
+  muster_test(rendezvous_net_${name}_test LABEL integration
+    SOURCES ${dir}/net_${name}_test.cc
+    LINK muster_net_harness muster::store_client)
+endforeach()

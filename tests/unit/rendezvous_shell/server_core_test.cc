@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The server on its strand with agents in the same process: no gRPC in this program.
+#include "launcher/rendezvous/shell/server_core.h"
+
+#include <catch2/catch.hpp>
+
+#include "agent/shell/store_broker.h"
+#include "tests/unit/rendezvous_shell/harness.h"
+
+namespace muster::rendezvous {
+namespace {
+
+using test::Heard;
+using test::Inbox;
+using test::IoThread;
+
+// A server and agents on one io thread; torn down there, too.
+class World {
+ public:
+  explicit World(ServerOptions options = test::server_options()) {
+    options.on_event = [this](const JobId&, const RunId&, const JobEvent& event) {
+      events.put(event_name(event.body));
+    };
+    options.on_job_over = [this](const JobId&, const RunId&, const Outcome& outcome) {
+      over.put(outcome);
+    };
+    options.on_broken = [this](absl::Status why) { broken.put(std::move(why)); };
+    thread.on_io([&] { core = std::make_unique<ServerCore>(thread.io(), std::move(options)); });
+  }
+  ~World() {
+    thread.on_io([&] {
+      sessions.clear();
+      core.reset();
+    });
+  }
+
+  LocalSession& attach(Heard& heard) {
+    return *thread.on_io([&] {
+      LocalSession::Callbacks callbacks;
+      callbacks.said = [&heard](ServerMessage message) { heard.said.put(std::move(message)); };
+      callbacks.store_said = [&heard](StoreReply reply) { heard.store.put(std::move(reply)); };
+      callbacks.closed = [&heard](std::string reason) { heard.closed.put(std::move(reason)); };
+      sessions.push_back(core->attach_local(std::move(callbacks)));
+      return sessions.back().get();
+    });
+  }
+
+  void send(LocalSession& session, AgentMessage message) {
+    thread.on_io([&] { session.send(std::move(message)); });
+  }
+
+  Inbox<std::string> events;
+  Inbox<Outcome> over;
+  Inbox<absl::Status> broken;
+  std::unique_ptr<ServerCore> core;
+  std::vector<std::unique_ptr<LocalSession>> sessions;
+  IoThread thread;  // last: its loop ends first
+};
+
+// Joins one node of a one-node job and runs it up to its first generation.
+void run_up(World& world, LocalSession& session, Heard& heard, const JobId& job) {
+  world.send(session, test::join_message(job, "a", 1, 1));
+  REQUIRE(heard.next<JoinAccepted>());
+  const auto prepare = heard.next<Prepare>();
+  REQUIRE(prepare);
+  const Generation generation = prepare->assignment.generation;
+  Envelope envelope = heard.last;
+  envelope.generation = generation;
+  world.send(session,
+             test::message_from(envelope, PrepareAnswer{prepare->attempt, true, 29999, ""}));
+  REQUIRE(heard.next<Commit>());
+  world.send(session, test::message_from(envelope, WorkersStarted{{{0, 4242}}, 1ms}));
+  heard.last = envelope;
+}
+
+void finish_job(World& world, LocalSession& session, Heard& heard) {
+  WorkerExited exited;
+  exited.pid = 4242;
+  world.send(session, test::message_from(heard.last, exited));
+  const Envelope envelope = heard.last;
+  const auto outcome = heard.next<OutcomeNotice>();
+  REQUIRE(outcome);
+  CHECK(outcome->outcome.kind == OutcomeKind::kSucceeded);
+  world.send(session, test::message_from(envelope, OutcomeSeen{}));
+}
+
+StoreRequest store_request(StoreRequest::Op op, std::uint64_t id, std::string key,
+                           std::string value = "", Duration wait = 0ns) {
+  StoreRequest out;
+  out.id = id;
+  out.generation = 0;
+  out.op = op;
+  out.key = std::move(key);
+  out.value = std::move(value);
+  out.wait = wait;
+  return out;
+}
+
+class FailingJournal : public MemoryJournal {
+ public:
+  absl::Status commit(std::span<const JobRecord>) override {
+    return absl::DataLossError("disk full");
+  }
+};
+
+// Writes down in which order things happen.
+class OrderedJournal : public MemoryJournal {
+ public:
+  explicit OrderedJournal(Inbox<std::string>& order) : order_(order) {}
+  absl::Status commit(std::span<const JobRecord> records) override {
+    for (const JobRecord& record : records) {
+      order_.put("generation " + std::to_string(record.generation) + " is durable");
+    }
+    return MemoryJournal::commit(records);
+  }
+
+ private:
+  Inbox<std::string>& order_;
+};
+
+}  // namespace
+
+TEST_CASE("a whole one-node job over an in-process session", "[server_core]") {
+  World world;
+  Heard heard;
+  LocalSession& session = world.attach(heard);
+  run_up(world, session, heard, "job");
+  finish_job(world, session, heard);
+  const auto outcome = world.over.next();
+  REQUIRE(outcome);
+  CHECK(outcome->exit_code == 0);
+  std::vector<std::string> events;
+  while (world.events.size() > 0)
+    events.push_back(*world.events.next());
+  CHECK(std::find(events.begin(), events.end(), "generation_running") != events.end());
+  CHECK(events.back() == "job_finished");
+}
+
+TEST_CASE("nothing of a step leaves before it is durable", "[server_core]") {
+  Inbox<std::string> order;
+  ServerOptions options = test::server_options();
+  options.journal = std::make_unique<OrderedJournal>(order);
+  World world(std::move(options));
+  Heard heard;
+  LocalSession& session = world.attach(heard);
+  run_up(world, session, heard, "job");
+  // The Commit was heard, so generation 0 was written.
+  bool written = false;
+  while (order.size() > 0)
+    written = *order.next() == "generation 0 is durable" || written;
+  CHECK(written);
+}
+
+TEST_CASE("a journal that fails stops the server, and nothing more is said", "[server_core]") {
+  ServerOptions options = test::server_options();
+  options.journal = std::make_unique<FailingJournal>();
+  World world(std::move(options));
+  Heard heard;
+  LocalSession& session = world.attach(heard);
+  world.send(session, test::join_message("job", "a", 1, 1));
+  const auto why = world.broken.next();
+  REQUIRE(why);
+  CHECK(why->message() == "disk full");
+  CHECK(heard.closed.next() == "the server's journal failed");
+  CHECK(heard.said.size() == 0);  // not even JoinAccepted: it could not be remembered
+  Inbox<std::string> answers;
+  world.thread.on_io([&] {
+    world.core->request_stop("job", "me", [&answers](bool accepted, const std::string& text) {
+      answers.put(accepted ? "accepted" : text);
+    });
+  });
+  CHECK(answers.next() == "the server's journal failed");
+}
+
+TEST_CASE("the store serves members only, and its end is told", "[server_core]") {
+  World world;
+  Heard stranger;
+  LocalSession& outside = world.attach(stranger);
+  world.thread.on_io([&] { outside.store(store_request(StoreRequest::Op::kSet, 1, "k", "v")); });
+  REQUIRE(stranger.store.next()->status == StoreReply::Status::kStale);
+
+  Heard heard;
+  LocalSession& session = world.attach(heard);
+  run_up(world, session, heard, "job");
+  world.thread.on_io([&] {
+    session.store(store_request(StoreRequest::Op::kGet, 1, "k", "", 20s));
+    session.store(store_request(StoreRequest::Op::kSet, 2, "k", "v"));
+    session.store(store_request(StoreRequest::Op::kGet, 3, "soon", "", 20ms));
+    session.store(store_request(StoreRequest::Op::kGet, 4, "never", "", 20s));
+  });
+  CHECK(heard.store.next()->id == 2);
+  const auto waited = heard.store.next();
+  CHECK(waited->id == 1);
+  CHECK(waited->value == "v");
+  const auto late = heard.store.next();
+  CHECK(late->id == 3);
+  CHECK(late->status == StoreReply::Status::kNotFound);
+  finish_job(world, session, heard);
+  const auto stale = heard.store.next();
+  REQUIRE(stale);
+  CHECK(stale->id == 4);
+  CHECK(stale->status == StoreReply::Status::kStale);
+}
+
+TEST_CASE("an operator's stop is answered once", "[server_core]") {
+  World world;
+  Heard heard;
+  LocalSession& session = world.attach(heard);
+  run_up(world, session, heard, "job");
+  Inbox<bool> answers;
+  world.thread.on_io([&] {
+    const auto answer = [&answers](bool accepted, const std::string&) { answers.put(accepted); };
+    world.core->request_stop("another", "me", answer);
+    world.core->request_stop("job", "me", answer);
+  });
+  CHECK(answers.next() == false);
+  CHECK(answers.next() == true);
+  REQUIRE(heard.next<StopOrder>());
+}
+
+TEST_CASE("a server that stops says so and closes its sessions", "[server_core]") {
+  World world;
+  Heard heard;
+  LocalSession& session = world.attach(heard);
+  run_up(world, session, heard, "job");
+  world.thread.on_io([&] { world.core->stop("told to"); });
+  REQUIRE(heard.next<ServerLeaving>());
+  CHECK(heard.closed.next() == "server_leaving: told to");
+  Heard late;
+  world.attach(late);
+  CHECK(late.closed.next() == "the server is going away");
+}
+
+TEST_CASE("a closed session is a lost stream and hears nothing more", "[server_core]") {
+  World world;
+  Heard heard;
+  LocalSession& session = world.attach(heard);
+  run_up(world, session, heard, "job");
+  world.thread.on_io([&] {
+    session.close();
+    session.close();
+    session.send(test::message_from(heard.last, Heartbeat{1, {}}));
+  });
+  CHECK(world.thread.on_io([&] { return world.core->open_sessions(); }) == 0);
+  const auto views = world.thread.on_io([&] { return world.core->view(); });
+  REQUIRE(views.size() == 1);
+  REQUIRE(views[0].members.size() == 1);
+  CHECK_FALSE(views[0].members[0].connected);
+  CHECK(heard.closed.size() == 0);
+}
+
+TEST_CASE("sessions outlive their server without harm", "[server_core]") {
+  World world;
+  Heard heard;
+  LocalSession& session = world.attach(heard);
+  run_up(world, session, heard, "job");
+  world.thread.on_io([&] { world.core.reset(); });
+  CHECK(heard.closed.next() == "the server ended");
+  world.send(session, test::message_from(heard.last, Heartbeat{1, {}}));
+  world.thread.on_io([&] { session.close(); });
+}
+
+TEST_CASE("the broker and the store, agent to server and back", "[server_core]") {
+  // A ServerLink over an in-process session, as the launcher's.
+  class Link : public agent::ServerLink {
+   public:
+    explicit Link(LocalSession& session) : session_(session) {}
+    void open(Callbacks) override {}
+    void send(AgentMessage message) override { session_.send(std::move(message)); }
+    void store(StoreRequest request) override { session_.store(std::move(request)); }
+    void close() override { session_.close(); }
+
+   private:
+    LocalSession& session_;
+  };
+  World world;
+  Heard heard;
+  LocalSession& session = world.attach(heard);
+  run_up(world, session, heard, "job");
+  Link link(session);
+  agent::StoreBroker broker(
+      [] { return Instant{std::chrono::steady_clock::now().time_since_epoch()}; });
+  Inbox<std::string> answers;
+  const auto ask = [&](StoreRequest request) {
+    broker.ask(std::move(request), [&answers](absl::StatusOr<StoreReply> reply) {
+      answers.put(reply.ok() ? reply->value : std::string(reply.status().message()));
+    });
+  };
+  world.thread.on_io([&] {
+    broker.generation_started(0);
+    ask(store_request(StoreRequest::Op::kGet, 0, "k", "", 20s));
+    broker.link_up(&link);
+    ask(store_request(StoreRequest::Op::kSet, 0, "k", "v"));
+  });
+  for (int i = 0; i < 2; ++i) {
+    const auto reply = heard.store.next();
+    REQUIRE(reply);
+    world.thread.on_io([&] { broker.store_said(*reply); });
+  }
+  CHECK(answers.next() == "");
+  CHECK(answers.next() == "v");
+  world.thread.on_io([&] { broker.generation_ended(); });
+}
+
+}  // namespace muster::rendezvous
