@@ -66,6 +66,15 @@ bool is_own_address(const std::string& numeric, const std::vector<std::string>& 
          std::find(own.begin(), own.end(), plain(numeric)) != own.end();
 }
 
+bool owns_endpoint(const std::vector<std::string>& addresses, const std::vector<std::string>& own,
+                   const std::string& advertised) {
+  const bool elsewhere = is_loopback_address(advertised);
+  return std::any_of(addresses.begin(), addresses.end(), [&](const std::string& address) {
+    if (elsewhere && is_loopback_address(address)) return plain(address) == plain(advertised);
+    return is_own_address(address, own);
+  });
+}
+
 std::string listen_host(const std::string& host, const std::vector<std::string>& addresses,
                         const std::vector<std::string>& own) {
   std::string mine;

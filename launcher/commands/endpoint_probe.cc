@@ -134,9 +134,7 @@ struct EndpointProbe::State : std::enable_shared_from_this<EndpointProbe::State>
   void take_addresses(std::vector<std::string> found) {
     addresses = std::move(found);
     own = own_addresses();
-    facts.owns_address = std::any_of(addresses.begin(), addresses.end(), [&](const auto& address) {
-      return is_own_address(address, own);
-    });
+    facts.owns_address = owns_endpoint(addresses, own, options.advertise_addr);
     ++looks;
     rendezvous::ControlTarget target;
     target.host = options.endpoint.host;

@@ -23,6 +23,7 @@ namespace muster::launcher {
 
 struct ProbeOptions {
   Endpoint endpoint;
+  std::string advertise_addr;  // as given; empty: not
   bool explicit_rank_zero = false;
   std::optional<bool> is_host;
   Duration join_timeout = 600s;

@@ -88,6 +88,7 @@ class RunJob {
   void look_for_server() {
     ProbeOptions probe;
     probe.endpoint = *options_.endpoint;
+    probe.advertise_addr = options_.advertise_addr;
     probe.explicit_rank_zero = options_.node_rank == 0U;
     probe.is_host = options_.is_host;
     probe.join_timeout = options_.policy.join_timeout;

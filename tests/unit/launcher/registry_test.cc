@@ -141,6 +141,13 @@ TEST_CASE("which addresses are ours, and where to listen for a name") {
   CHECK(is_own_address("fd00:0::7", own));
   CHECK_FALSE(is_own_address("10.0.0.8", own));
   CHECK_FALSE(is_own_address("127.evil", own));
+  CHECK(owns_endpoint({"10.0.0.8", "10.0.0.7"}, own, ""));
+  CHECK_FALSE(owns_endpoint({"10.0.0.8"}, own, "10.0.0.7"));
+  CHECK(owns_endpoint({"127.0.0.2"}, own, ""));
+  CHECK(owns_endpoint({"127.0.0.2"}, own, "127.0.0.2"));
+  CHECK_FALSE(owns_endpoint({"127.0.0.2"}, own, "127.0.0.3"));
+  CHECK(owns_endpoint({"127.0.0.2"}, own, "10.0.0.7"));
+  CHECK(owns_endpoint({"10.0.0.7"}, own, "127.0.0.3"));
   CHECK(listen_host("127.0.0.2", {"127.0.0.2"}, own) == "127.0.0.2");
   CHECK(listen_host("10.0.0.7", {"10.0.0.7"}, own) == "10.0.0.7");
   CHECK(listen_host("node7", {"10.0.0.9", "10.0.0.7"}, own) == "10.0.0.7");
