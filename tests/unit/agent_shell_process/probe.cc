@@ -142,6 +142,9 @@ int main(int argc, char** argv) {
   if (what == "bare-daemon") return daemonise(argv[2], false);
   if (what == "flood") return flood(argv[2], ::atol(argv[3]));
   if (what == "breed") return breed(::atol(argv[2]));
-  if (what == "crash") ::raise(SIGSEGV);
+  if (what == "crash") {
+    ::signal(SIGSEGV, SIG_DFL);  // a sanitizer would rather write a report
+    ::raise(SIGSEGV);
+  }
   return 99;
 }
