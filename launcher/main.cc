@@ -2,6 +2,8 @@
 //
 // `muster`: one name, one subcommand, one exit code.
 #include <array>
+#include <cerrno>
+#include <fcntl.h>
 #include <string>
 #include <vector>
 
@@ -62,9 +64,21 @@ int no_command(const std::string& word) {
                                          : muster::launcher::cat("; did you mean ", near, "?")));
 }
 
+// A process started without descriptors 0 to 2 would give these numbers to its sockets, and
+// lines meant for people would go there.
+void hold_standard_descriptors() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+      // The lowest free number is this one. A failure leaves it as it was.
+      static_cast<void>(open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY));
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  hold_standard_descriptors();
   const Words words(argv + (argc > 0 ? 1 : 0), argv + argc);
   if (words.empty()) {
     return muster::launcher::refuse("no command given; `muster --help` lists them");

@@ -183,9 +183,8 @@ struct EndpointProbe::State : std::enable_shared_from_this<EndpointProbe::State>
 
   std::string describe() const {
     const Seen seen = server != nullptr ? facts.seen_back : facts.seen;
-    std::string text =
-        cat(options.endpoint.text(), ": ", in_words(why), " (found there: ", in_words(seen));
-    if (!last_answer.empty() && seen != Seen::kNotLooked) text += cat("; ", last_answer);
+    const std::string found = last_answer.empty() ? in_words(seen) : last_answer;
+    std::string text = cat(options.endpoint.text(), ": ", in_words(why), " (last look: ", found);
     if (!listen_error.empty()) text += cat("; listening: ", listen_error);
     return text + ")";
   }

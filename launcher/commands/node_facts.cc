@@ -34,7 +34,13 @@ std::string user_name(const EnvironmentMap& environment) {
     const auto found = environment.find(name);
     if (found != environment.end() && !found->second.empty()) return found->second;
   }
-  return cat("uid ", getuid());
+  std::ifstream file("/etc/passwd");
+  const std::string uid = std::to_string(getuid());
+  for (std::string line; std::getline(file, line);) {
+    const std::vector<std::string_view> fields = split(line, ':');
+    if (fields.size() > 2 && fields[2] == uid && !fields[0].empty()) return std::string(fields[0]);
+  }
+  return "uid " + uid;
 }
 
 EnvironmentMap read_environment() {

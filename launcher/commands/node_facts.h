@@ -13,7 +13,7 @@ namespace muster::launcher {
 
 std::string host_name();
 std::string boot_id();
-// Of USER or LOGNAME; "uid 0" where neither is set.
+// Of USER or LOGNAME, else by /etc/passwd, else "uid 0"; no directory service is asked.
 std::string user_name(const EnvironmentMap& environment);
 
 // The process's environment as data.

@@ -297,7 +297,8 @@ class Resolver {
                " is less than three heartbeats of ", format_duration(policy.heartbeat),
                ": a single late one may cost a node"));
     }
-    if (options_.max_nodes > 1 && policy.last_call > policy.join_timeout) {
+    if (options_.min_nodes < options_.max_nodes && given("last-call") &&
+        policy.last_call > policy.join_timeout) {
       note(cat("--last-call ", format_duration(policy.last_call), " is longer than --join-timeout ",
                format_duration(policy.join_timeout),
                ": the job starts at the latter with the nodes it has"));

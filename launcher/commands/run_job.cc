@@ -118,8 +118,8 @@ class RunJob {
     rendezvous::ServerOptions server;
     server.machine.server_instance = instance_;
     server.machine.only_job = plan_.job;
-    server.machine.holder = cat("host ", plan_.host, ", pid ", getpid(), ", user ",
-                                user_name(plan_.environment), ", job ", plan_.job);
+    server.machine.holder =
+        cat("host ", plan_.host, ", pid ", getpid(), ", user ", user_name(plan_.environment));
     server.seed = random_number();
     if (!options_.server_events.empty()) {
       server_events_.emplace(options_.server_events, plan_.node, plan_.job);
