@@ -7,3 +7,8 @@ muster_test(checkpoint_test LABEL unit
             LINK muster::checkpoint muster::data)
 muster_test(train_config_test LABEL unit SOURCES unit/training/config_test.cc
             LINK muster::train_config)
+muster_test(train_parts_test LABEL unit
+            SOURCES unit/training/overseer_test.cc unit/training/parts_test.cc LINK muster::train)
+muster_test(trainer_test LABEL unit
+            SOURCES unit/training/trainer_faults_test.cc unit/training/trainer_test.cc
+            LINK muster::train)
