@@ -19,8 +19,8 @@
 #include "worker_runtime/collectives/local.h"
 #include "worker_runtime/collectives/store_client.h"
 #include "worker_runtime/collectives/tcp.h"
-#include "worker_runtime/cpu/isa.h"
 #include "worker_runtime/data/digest.h"
+#include "worker_runtime/model/gpt.h"
 #include "worker_runtime/progress.h"
 #include "worker_runtime/train/config.h"
 #include "worker_runtime/train/environment.h"
@@ -125,7 +125,7 @@ ResumeChoice resume_choice(const std::string& text) {
 }
 
 BuildFacts build_facts() {
-  return {MUSTER_VERSION, std::string("g++ ") + __VERSION__, isa_name(best_isa())};
+  return {MUSTER_VERSION, std::string("g++ ") + __VERSION__, gpt_signature()};
 }
 
 // The launcher's store, as the transport wants it.
@@ -171,7 +171,7 @@ class Program {
       note(text);
 
     const std::string nonce = random_nonce();
-    TrainRuntime runtime{*group_};
+    TrainRuntime runtime(*group_);
     runtime.run = facts_.run.empty() ? "alone-" + nonce : facts_.run;
     runtime.nonce = nonce;
     runtime.build = build_facts();

@@ -28,12 +28,12 @@ namespace muster::runtime {
 class ProcessOverseer : public Overseer {
  public:
   struct Options {
-    std::string stop_file;  // empty: planned stops are not announced
-    bool launched = false;  // by a launcher that manages the other ranks
+    std::string stop_file = {};  // empty: planned stops are not announced
+    bool launched = false;       // by a launcher that manages the other ranks
     std::chrono::milliseconds storage_timeout = std::chrono::minutes(10);
     std::chrono::milliseconds stuck_after = std::chrono::seconds(2);
     // Ends the process with this code, for this reason; called from the watching thread, once.
-    std::function<void(int code, const std::string& why)> end;
+    std::function<void(int code, const std::string& why)> end = {};
   };
 
   explicit ProcessOverseer(Options options);

@@ -33,6 +33,21 @@ BlockRange own_blocks(std::size_t elements, int size, int rank) {
   return {begin, end > begin ? end - begin : 0};
 }
 
+// Where a number that is not finite was met, so that the minimum over ranks is the one to name: the
+// first tensor, and in it the rank that made the number before ranks that saw it in the sum.
+constexpr std::uint64_t kInTheSum = std::uint64_t{1} << 31U;
+std::uint64_t bad_key(std::uint64_t tensor, int rank, bool in_the_sum) {
+  if (tensor == kAllFinite) return Control::kNone;
+  return tensor << 32U | (in_the_sum ? kInTheSum : 0) | static_cast<std::uint64_t>(rank);
+}
+
+std::string bad_text(const FlatLayout& layout, std::uint64_t key) {
+  const std::uint64_t tensor = key >> 32U;
+  const std::string name = tensor < layout.tensors.size() ? layout.tensors[tensor].name : "padding";
+  if ((key & kInTheSum) != 0) return "first in the sum over ranks of the gradient of " + name;
+  return "first in the gradient of " + name + " at rank " + std::to_string(key & (kInTheSum - 1));
+}
+
 }  // namespace
 
 absl::Status TrainingRun::steps() {
@@ -108,10 +123,11 @@ absl::StatusOr<Control> TrainingRun::agree_on_step(const std::vector<double>& lo
   const std::span<const float> sum = gradients_->sum();
   const BlockRange own = own_blocks(layout_.size, group_.size(), group_.rank());
   const std::span<const float> part = sum.subspan(own.offset, own.count);
-  const std::uint64_t bad = std::min(local_bad, first_non_finite(layout_, own.offset, part));
+  const std::uint64_t sum_bad = first_non_finite(layout_, own.offset, part);
   Control mine;
-  mine.found_inf = bad != kAllFinite;
-  if (mine.found_inf) mine.first_bad = bad << 32U | static_cast<std::uint64_t>(group_.rank());
+  mine.found_inf = local_bad != kAllFinite || sum_bad != kAllFinite;
+  mine.first_bad =
+      std::min(bad_key(local_bad, group_.rank(), false), bad_key(sum_bad, group_.rank(), true));
   mine.stop = overseer_.stop_requested();
   mine.tokens = losses.size() * static_cast<std::uint64_t>(batch_.micro * config_.model.n_ctx);
   for (const double loss : losses)
@@ -151,11 +167,7 @@ void TrainingRun::apply(double gradient_factor, double lr) {
 // Ends a run that cannot recover. All ranks see the same, and end alike.
 absl::Status TrainingRun::judge(const Control& all, ScalerOutcome outcome) {
   if (!all.found_inf) return absl::OkStatus();
-  const std::uint64_t tensor = all.first_bad >> 32U;
-  const std::string where =
-      "first in the gradient of " +
-      (tensor < layout_.tensors.size() ? layout_.tensors[tensor].name : std::string("padding")) +
-      " at rank " + std::to_string(all.first_bad & 0xffffffffU);
+  const std::string where = bad_text(layout_, all.first_bad);
   const std::string step = "step " + std::to_string(counters_.step) + ": ";
   if (outcome == ScalerOutcome::kStuck) {
     return fail(kExitNumerics, step + "the gradient overflows at the lowest loss scale, " +

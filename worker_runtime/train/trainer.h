@@ -64,6 +64,8 @@ class Overseer {
 };
 
 struct TrainRuntime {
+  explicit TrainRuntime(Collectives& collectives) : group(collectives) {}
+
   Collectives& group;
   RunId run;          // as the launcher named it; else unique to this start
   std::string nonce;  // unique to this process

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <signal.h>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -234,7 +235,7 @@ TEST_CASE("ranks that would train something else are named") {
     change(facts[2]);
     return std::string(check_agreement(facts).message());
   };
-  CHECK_THAT(refused([](StartFacts& f) { f.config = R"({"seed": 2})"; }),
+  CHECK_THAT(refused([](StartFacts& f) { f.config = R"({"seed": 2, "data": {}})"; }),
              Catch::Contains("rank 2 and rank 0 differ in their configuration: /seed"));
   CHECK_THAT(refused([](StartFacts& f) { f.corpus_bytes = 9; }),
              Catch::Contains("rank 2 and rank 0 differ in their corpus: /a has 9 bytes there"));

@@ -17,12 +17,13 @@ namespace fs = std::filesystem;
 using test::Bench;
 using test::FaultyFileSystem;
 using test::Run;
+using test::RunOptions;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // One rank's gradient gets an infinity in the given steps.
-Bench::Options overflow_at(int ranks, int bad_rank, std::vector<std::uint64_t> steps) {
-  Bench::Options options;
+RunOptions overflow_at(int ranks, int bad_rank, std::vector<std::uint64_t> steps) {
+  RunOptions options;
   options.ranks = ranks;
   options.adjust = [bad_rank, steps](int rank, TrainRuntime& runtime, LocalGroup&) {
     if (rank != bad_rank) return;
@@ -121,7 +122,7 @@ TEST_CASE("storage that fails ends rank 0 with 84 and the others with 81") {
                ? absl::ResourceExhaustedError("no space left on device: " + words)
                : absl::OkStatus();
   });
-  Bench::Options options;
+  RunOptions options;
   options.ranks = 2;
   options.adjust = [&files](int rank, TrainRuntime& runtime, LocalGroup&) {
     if (rank == 0) runtime.files = &files;
@@ -139,7 +140,7 @@ TEST_CASE("storage that fails ends rank 0 with 84 and the others with 81") {
 
 TEST_CASE("a fenced-off rank 0 ends with 84 and publishes nothing") {
   const Bench bench;
-  Bench::Options old;
+  RunOptions old;
   old.adjust = [&bench](int, TrainRuntime& runtime, LocalGroup&) {
     runtime.progress = [&bench](const ProgressReport& report) {
       if (report.step != 6) return;
@@ -162,7 +163,7 @@ TEST_CASE("ranks that do not share the storage load through rank 0") {
     }
   } blind;
   const Bench calm;
-  Bench::Options options;
+  RunOptions options;
   options.ranks = 2;
   const Run whole = calm.train(calm.config(), options);
   const Bench bench;
@@ -181,7 +182,7 @@ TEST_CASE("ranks that do not share the storage load through rank 0") {
 TEST_CASE("--resume none and PATH choose the start; restarts go on from their own") {
   const Bench bench;
   REQUIRE(bench.train(bench.config()).first().exit_code == kExitDone);  // 4, 8, 12 of run r
-  Bench::Options options;
+  RunOptions options;
   options.run = "s";
   options.resume = {ResumeChoice::Kind::kNone, ""};
   const Run blocked = bench.train(bench.config(), options);

@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::Bench;
 using test::Run;
+using test::RunOptions;
 
 const std::vector<std::string> kPrecisions = {"seed=7", "bf16.enabled=true", "fp16.enabled=true"};
 
@@ -64,7 +65,7 @@ TEST_CASE("killed at any step and resumed, the end has the same bits") {
       const Bench bench;
       const pid_t child = ::fork();
       if (child == 0) {
-        Bench::Options options;
+        RunOptions options;
         options.adjust = [fatal](int, TrainRuntime& runtime, LocalGroup&) {
           runtime.progress = [fatal](const ProgressReport& report) {
             if (report.step == fatal) ::_exit(9);
@@ -75,7 +76,7 @@ TEST_CASE("killed at any step and resumed, the end has the same bits") {
       int status = 0;
       REQUIRE(::waitpid(child, &status, 0) == child);
       REQUIRE(WEXITSTATUS(status) == 9);
-      Bench::Options again;
+      RunOptions again;
       again.generation = 1;
       const Run rest = bench.train(bench.config({precision}), again);
       REQUIRE(rest.first().exit_code == kExitDone);
@@ -93,7 +94,7 @@ TEST_CASE("with parallel.deterministic the world size leaves no trace") {
   std::set<std::string> losses;
   for (const int ranks : {1, 2, 3, 5, 8}) {
     const Bench bench;
-    Bench::Options options;
+    RunOptions options;
     options.ranks = ranks;
     const Run run = bench.train(
         bench.config({"parallel.deterministic=true", "eval.every_steps=6", "eval.batches=3"}),
@@ -120,7 +121,7 @@ TEST_CASE("without it ranks agree with each other, and with one rank to rounding
   const std::vector<double> alone = one.train(one.config()).losses();
   for (const char* wire : {"parallel.wire_dtype=fp32", "parallel.wire_dtype=bf16"}) {
     const Bench bench;
-    Bench::Options options;
+    RunOptions options;
     options.ranks = 3;
     const Run run = bench.train(bench.config({wire}), options);
     for (const TrainResult& result : run.results) {
@@ -138,7 +139,7 @@ TEST_CASE("a lost rank ends the others with 81; another number of ranks goes on 
   const Bench calm;
   const Run whole = calm.train(calm.config({"parallel.deterministic=true"}));
   const Bench bench;
-  Bench::Options options;
+  RunOptions options;
   options.ranks = 3;
   options.adjust = [](int rank, TrainRuntime& runtime, LocalGroup& group) {
     if (rank != 2) return;
@@ -153,7 +154,7 @@ TEST_CASE("a lost rank ends the others with 81; another number of ranks goes on 
     CHECK(killed.results[rank].peer == 2);
     CHECK_THAT(killed.results[rank].message, Catch::Contains("rank 2"));
   }
-  Bench::Options again;
+  RunOptions again;
   again.ranks = 2;
   again.generation = 1;
   const Run rest = bench.train(config, again);
@@ -165,12 +166,12 @@ TEST_CASE("a lost rank ends the others with 81; another number of ranks goes on 
 
 TEST_CASE("a stop is agreed on, saved, and resumed exactly") {
   const Bench calm;
-  Bench::Options two;
+  RunOptions two;
   two.ranks = 2;
   const Run whole = calm.train(calm.config(), two);
   const Bench bench;
   StopAt stop(6);  // asked by one rank only, in its sixth step
-  Bench::Options options = two;
+  RunOptions options = two;
   options.adjust = [&stop](int rank, TrainRuntime& runtime, LocalGroup&) {
     if (rank == 1) runtime.overseer = &stop;
   };
@@ -190,7 +191,7 @@ TEST_CASE("a stop is agreed on, saved, and resumed exactly") {
 TEST_CASE("a run that was done says the same again") {
   const Bench bench;
   const Run whole = bench.train(bench.config());
-  Bench::Options again;
+  RunOptions again;
   again.generation = 3;
   const Run rest = bench.train(bench.config(), again);
   REQUIRE(rest.lines.size() == 1);
@@ -204,7 +205,7 @@ TEST_CASE("what was left open follows the world size of the start, for ever") {
   TrainConfig config = bench.config();
   config.batch = {12, {}, {}};
   config.steps = 4;
-  Bench::Options options;
+  RunOptions options;
   options.ranks = 3;
   REQUIRE(bench.train(config, options).first().exit_code == kExitDone);
   config.steps = 8;
@@ -220,7 +221,7 @@ TEST_CASE("what was left open follows the world size of the start, for ever") {
 TEST_CASE("ranks that were told different things end with 2 before they train") {
   const Bench bench;
   std::vector<TrainConfig> configs = {bench.config(), bench.config({"seed=8"})};
-  Bench::Options options;
+  RunOptions options;
   options.ranks = 2;
   Run run = bench.train(configs, options);
   for (const TrainResult& result : run.results) {

@@ -27,7 +27,7 @@ namespace muster::test {
 
 // English, from the corpus that the quickstart uses.
 inline std::string some_text(std::size_t bytes) {
-  std::ifstream file("/usr/share/games/fortunes/fortunes", std::ios::binary);
+  std::ifstream file("/usr/share/games/fortunes/computers", std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(file), {});
   REQUIRE(text.size() >= bytes);
   text.resize(bytes);
@@ -57,6 +57,15 @@ struct Run {
   }
 };
 
+struct RunOptions {
+  int ranks = 1;
+  std::string run = "r";
+  Generation generation = 0;
+  runtime::ResumeChoice resume = {};
+  // May change what a rank is given, its group's fate included.
+  std::function<void(int rank, runtime::TrainRuntime&, runtime::LocalGroup&)> adjust = {};
+};
+
 class Bench {
  public:
   explicit Bench(std::size_t text_bytes = 20'000)
@@ -76,29 +85,20 @@ class Bench {
     return parsed->config;
   }
 
-  struct Options {
-    int ranks = 1;
-    std::string run = "r";
-    Generation generation = 0;
-    runtime::ResumeChoice resume = {};
-    // May change what a rank is given, its group's fate included.
-    std::function<void(int rank, runtime::TrainRuntime&, runtime::LocalGroup&)> adjust = {};
-  };
-
-  Run train(const runtime::TrainConfig& config, const Options& options = {}) const {
+  Run train(const runtime::TrainConfig& config, const RunOptions& options = {}) const {
     return train(std::vector<runtime::TrainConfig>(static_cast<std::size_t>(options.ranks), config),
                  options);
   }
 
   // One configuration a rank.
-  Run train(const std::vector<runtime::TrainConfig>& configs, const Options& options) const {
+  Run train(const std::vector<runtime::TrainConfig>& configs, const RunOptions& options) const {
     runtime::LocalGroup group(options.ranks, options.generation, std::chrono::seconds(60));
     Run run;
     run.results.resize(configs.size());
     std::mutex mutex;
     const auto work = [&](int rank) {
       const auto member = group.member(rank);
-      runtime::TrainRuntime runtime{*member};
+      runtime::TrainRuntime runtime(*member);
       runtime.run = options.run;
       runtime.nonce = "n" + std::to_string(options.generation) + "-" + std::to_string(rank);
       runtime.build = {"test", "test", "test"};
