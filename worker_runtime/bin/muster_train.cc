@@ -25,6 +25,7 @@
 #include "worker_runtime/train/config.h"
 #include "worker_runtime/train/environment.h"
 #include "worker_runtime/train/error_file.h"
+#include "worker_runtime/train/json_reader.h"
 #include "worker_runtime/train/output.h"
 #include "worker_runtime/train/overseer.h"
 #include "worker_runtime/train/trainer.h"
@@ -80,11 +81,22 @@ std::vector<std::string> dashed(int argc, char** argv) {
   return arguments;
 }
 
+// The first argument that is none of ours, and which of ours it may have been.
+std::string unknown_argument(const CLI::App& app) {
+  const std::string first = app.remaining().front();
+  const std::string name = first.substr(0, first.find('='));
+  std::set<std::string> known;
+  for (const CLI::Option* option : app.get_options())
+    known.insert(option->get_name());
+  const std::string near = nearest(name, known);
+  return near.empty() ? name : name + "; did you mean " + near + "?";
+}
+
 // -1: go on; else the exit code.
 int parse_flags(int argc, char** argv, Flags& flags) {
   CLI::App app("Trains a GPT on text: one rank of a data-parallel run, or a run of its own.",
                "muster-train");
-  app.add_option("--config", flags.config, "the configuration, a JSON file")->required();
+  app.add_option("--config", flags.config, "the configuration, a JSON file (required)");
   app.add_option("--set", flags.settings,
                  "KEY=VALUE over the file's, as in optimizer.params.lr=1e-3; again for more")
       ->expected(1)
@@ -105,11 +117,16 @@ int parse_flags(int argc, char** argv, Flags& flags) {
   } catch (const CLI::CallForVersion&) {
     std::puts("muster-train " MUSTER_VERSION);
     return 0;
+  } catch (const CLI::ExtrasError&) {
+    say("unknown argument " + unknown_argument(app) + " (see muster-train --help)");
+    return kExitConfiguration;
   } catch (const CLI::ParseError& error) {
     say(std::string(error.what()) + " (see muster-train --help)");
     return kExitConfiguration;
   }
-  return -1;
+  if (!flags.config.empty()) return -1;
+  say("--config FILE is missing (see muster-train --help)");
+  return kExitConfiguration;
 }
 
 std::string random_nonce() {

@@ -74,6 +74,24 @@ TEST_CASE("an overflow at the lowest scale ends with 80, names the tensor, keeps
   CHECK(fs::exists(bench.checkpoints() + "/step-4/manifest.json"));
 }
 
+TEST_CASE("gradients that overflow only in the sum over ranks are found in the sum") {
+  const Bench bench;
+  RunOptions options;
+  options.ranks = 2;
+  options.adjust = [](int, TrainRuntime& runtime, LocalGroup&) {
+    // Three micro-batches a rank: one of them large on each.
+    auto calls = std::make_shared<int>(0);
+    runtime.after_backward = [calls](std::uint64_t, std::span<float> gradient) {
+      if ((*calls)++ % 3 == 2) gradient[0] = 3e38F;
+    };
+  };
+  const Run run = bench.train(bench.config({"max_bad_steps=2"}), options);
+  for (const TrainResult& result : run.results) {
+    CHECK(result.exit_code == kExitNumerics);
+    CHECK_THAT(result.message, Catch::Contains("first in the sum over ranks of the gradient of"));
+  }
+}
+
 TEST_CASE("without a scaler, bad steps are skipped and too many in a row end with 80") {
   const Bench few;
   const Run survived = few.train(few.config({"bf16.enabled=true", "max_bad_steps=3"}),
