@@ -174,9 +174,10 @@ class Job {
   void resend(Member& member, const Reattach& reattach);
   void return_to_us(SessionId session, const std::string& peer, const Join& join);
   void answer_late(SessionId session, const Join& join);
-  bool knows_more(const Reattach& reattach) const;
+  bool knows_more(const NodeName& node, const Reattach& known) const;
   bool within_return_window() const;
   void adopt(const Reattach& reattach);
+  void tell_state_lost();
   Role role_of_newcomer() const;
   std::string by_holder() const;
 
@@ -203,6 +204,7 @@ class Job {
   bool on(Member& member, const Envelope& envelope, const WorkerExited& exited);
   bool on(Member& member, const Envelope& envelope, const StopConfirmed& confirmed);
   bool on(Member& member, const Envelope& envelope, const ChaosFired& fired);
+  void emit_exit(const NodeName& node, const WorkerExited& exited);
   void note_failed_exit(Member& member, const WorkerExited& exited);
   bool works_in_life(const Member& member) const;
   const MemberRanks* ranks_of(const NodeName& node) const;
@@ -295,6 +297,7 @@ class Job {
   std::optional<std::string> stop_requested_by_;
 
   bool state_lost_ = false;  // this server adopted the run
+  bool state_lost_untold_ = false;
   Instant recovering_until_;
   bool server_left_ = false;
 

@@ -117,7 +117,7 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
   const bool ours = is_run(known.run);
   Member* member = find(join.node.name);
   // Another server's run may take over only while agents can have outlived that server.
-  const bool adopts = knows_more(known) && (ours || within_return_window());
+  const bool adopts = knows_more(join.node.name, known) && (ours || within_return_window());
   if (adopts && !refused_by_job(spec_, join, shared_.options.holder)) adopt(known);
   if (member != nullptr && member->incarnation == known.incarnation && is_run(known.run)) {
     if (known.workers_running && !working_.contains(join.node.name)) {
@@ -140,6 +140,7 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
           ours ? "this node was declared lost"
                : by_holder() + " is in run " + run_ + ", not " + known.run);
   }
+  tell_state_lost();
   end();
 }
 
@@ -173,10 +174,10 @@ void Job::resend(Member& member, const Reattach& known) {
   }
   if (!working_.contains(name)) return;
   const bool runs = phase_ == Phase::kStarting || phase_ == Phase::kRunning;
-  if (runs && known.generation < member.work) {
+  if (!works_in_life(member) || !runs) {
+    if (stop_) order_stop(member);
+  } else if (known.generation < member.work) {
     send(member, member.work, Commit{committed_attempt_, life_->master_port});
-  } else if (stop_ && (phase_ == Phase::kStopping || phase_ == Phase::kRecovering)) {
-    order_stop(member);
   }
   if (!life_ || life_->ended || known.generation != life_->generation) return;
   const MemberRanks* own = ranks_of(name);
@@ -225,8 +226,14 @@ bool Job::within_return_window() const {
   return now_ <= shared_.started_at + spec_.policy.server_grace;
 }
 
-bool Job::knows_more(const Reattach& known) const {
-  if (is_run(known.run)) return known.generation > generation_ || known.epoch > epoch_;
+bool Job::knows_more(const NodeName& node, const Reattach& known) const {
+  if (is_run(known.run)) {
+    // We gave out the very number that still runs there: it came back after we had formed.
+    const bool collides = state_lost_ && known.workers_running && life_ && !life_->ended &&
+                          known.generation == life_->generation &&
+                          !life_->group_ranks.contains(node);
+    return known.generation > generation_ || known.epoch > epoch_ || collides;
+  }
   // Another run: a fresh one of ours gives way to one that got at least as far.
   return !state_lost_ && known.generation != kNoGeneration && known.generation >= generation_;
 }
@@ -234,7 +241,15 @@ bool Job::knows_more(const Reattach& known) const {
 // Never lowers a number. Everything that runs is stopped, and a new generation is formed.
 void Job::adopt(const Reattach& known) {
   if (run_ != known.run) {
-    aliases_.insert(run_);
+    // An agent changes its run only when it is accepted: those of ours come in again.
+    for (auto& [name, member] : members_) {
+      if (!member.session) continue;
+      act(CloseSession{*member.session});
+      shared_.sessions.detach(*member.session);
+      member.session.reset();
+      member.stream_lost_at = now_;
+    }
+    if (!run_.empty()) aliases_.insert(run_);
     run_ = known.run;
   }
   generation_ = std::max(generation_, known.generation);
@@ -245,11 +260,19 @@ void Job::adopt(const Reattach& known) {
   changed();
   if (phase_ == Phase::kRecovering) return;
   round_.reset();
+  recovery_.reset();
   if (life_ && !life_->ended) end_life(false);
   recovering_until_ = now_ + spec_.policy.recovery_window;
   hold_losses(recovering_until_);
   order_stops(StopWhy::kStateLost, false, "the server lost its state");
   phase_ = Phase::kRecovering;
+  state_lost_untold_ = true;
+}
+
+// Once the agent that brought the news is attached, so that it hears of it too.
+void Job::tell_state_lost() {
+  if (!state_lost_untold_) return;
+  state_lost_untold_ = false;
   publish_event(job_event(
       event::StateLost{"this server did not know run " + run_ + " and adopts it from its agents"}));
 }

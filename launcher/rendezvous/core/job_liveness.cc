@@ -46,11 +46,8 @@ bool Job::on(Member& member, const Envelope&, const Leave& leave) {
   publish_event(node_event(name, event::NodeLeft{event::NodeLeft::Why::kLeave}));
   if (!anyone_remains()) last_leave_signal_ = leave.signal;
   if (phase_ == Phase::kPreparing && round_->chosen.contains(name)) reopen_round();
-  if (!works_in_life(member)) return true;
-  if (all_done(name)) {
-    stopped_working(name);  // its ranks are finished: it takes nothing with it
-    return true;
-  }
+  // With its ranks finished it takes nothing with it.
+  if (!works_in_life(member) || all_done(name)) return true;
   std::string reason = "node " + name + " leaves";
   if (leave.signal > 0) reason += ": " + signal_name(leave.signal);
   begin_stop(StopWhy::kLeave, true, std::move(reason));

@@ -26,7 +26,7 @@ const MemberRanks* Job::ranks_of(const NodeName& node) const {
 
 bool Job::works_in_life(const Member& member) const {
   return life_ && !life_->ended && working_.contains(member.facts.name) &&
-         member.work == life_->generation;
+         member.work == life_->generation && life_->group_ranks.contains(member.facts.name);
 }
 
 bool Job::all_done(const NodeName& node) const {
@@ -66,23 +66,10 @@ bool Job::on(Member& member, const Envelope& envelope, const WorkerExited& exite
   const MemberRanks& own = *ranks_of(name);
   if (exited.rank < own.first_rank || exited.rank - own.first_rank >= own.count) return false;
   if (!life_->exited.insert(exited.rank).second) return true;  // told again
-  event::WorkerEnded ended;
-  if (exited.status.kind == ExitStatus::Kind::kSignaled) {
-    ended.signal = exited.status.value;
-  } else if (exited.status.kind == ExitStatus::Kind::kExited) {
-    ended.exit_code = exited.status.value;
-  } else {
-    ended.exit_code = to_failure(exited, name).exit_code;
+  if (exited.status.kind != ExitStatus::Kind::kExecFailed) {
+    ever_execed_ = true;
+    emit_exit(name, exited);
   }
-  ended.torn_down = exited.torn_down;
-  ended.max_rss_bytes = exited.max_rss_bytes;
-  ended.run = exited.run;
-  JobEvent event = node_event(name, ended);
-  event.rank = exited.rank;
-  event.local_rank = exited.rank - own.first_rank;
-  if (exited.pid > 0) event.pid = exited.pid;
-  emit(std::move(event));
-  if (exited.status.kind != ExitStatus::Kind::kExecFailed) ever_execed_ = true;
   if (exited.status.succeeded() && !exited.torn_down) {
     life_->done.insert(exited.rank);
     if (all_done(name)) life_->unstarted.erase(name);  // a worker that ended was started
@@ -90,6 +77,20 @@ bool Job::on(Member& member, const Envelope& envelope, const WorkerExited& exite
     note_failed_exit(member, exited);
   }
   return true;
+}
+
+void Job::emit_exit(const NodeName& node, const WorkerExited& exited) {
+  event::WorkerEnded ended;
+  const bool signaled = exited.status.kind == ExitStatus::Kind::kSignaled;
+  (signaled ? ended.signal : ended.exit_code) = exited.status.value;
+  ended.torn_down = exited.torn_down;
+  ended.max_rss_bytes = exited.max_rss_bytes;
+  ended.run = exited.run;
+  JobEvent event = node_event(node, ended);
+  event.rank = exited.rank;
+  event.local_rank = exited.rank - ranks_of(node)->first_rank;
+  if (exited.pid > 0) event.pid = exited.pid;
+  emit(std::move(event));
 }
 
 void Job::note_failed_exit(Member& member, const WorkerExited& exited) {

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/core/first_cause.h"
+
+#include <algorithm>
+
+#include <catch2/catch.hpp>
+
+namespace {
+
+using namespace muster;              // NOLINT: a test
+using namespace muster::rendezvous;  // NOLINT: a test
+
+Cause cause(const NodeName& node, std::uint32_t rank, FailureKind kind, int value, Duration when,
+            std::uint64_t order = 0) {
+  Cause made;
+  made.failure.node = node;
+  made.failure.rank = rank;
+  made.failure.kind = kind;
+  if (kind == FailureKind::kExit) made.failure.exit_code = value;
+  if (kind == FailureKind::kSignal) made.failure.signal = value;
+  made.happened = {when};
+  made.reported = {when};
+  made.order = order;
+  return made;
+}
+
+Cause loss(const NodeName& node, Duration when) {
+  Cause made = cause(node, 0, FailureKind::kNodeLost, 0, when);
+  made.failure.rank.reset();
+  return made;
+}
+
+Cause secondary(Cause made) {
+  made.failure.secondary = true;
+  return made;
+}
+
+Failure first(std::vector<Cause> causes) {
+  const auto verdict = settle_first_cause(causes, 64);
+  REQUIRE(verdict.has_value());
+  CHECK(verdict->victims.size() == causes.size() - 1);
+  // The order in which reports came in decides nothing but the order of victims.
+  std::reverse(causes.begin(), causes.end());
+  CHECK(settle_first_cause(causes, 64)->first.failure == verdict->first.failure);
+  return verdict->first.failure;
+}
+
+}  // namespace
+
+TEST_CASE("no failure, no cause") {
+  CHECK_FALSE(settle_first_cause({}, 64).has_value());
+}
+
+TEST_CASE("on one node the wait set's order decides, whatever the clock said") {
+  const Failure found = first({cause("a", 1, FailureKind::kExit, 1, 10ms, 8),
+                               cause("a", 0, FailureKind::kExit, 1, 20ms, 7)});
+  CHECK(found.rank == 0U);
+  CHECK_FALSE(found.ambiguous);
+}
+
+TEST_CASE("between nodes time decides where it can") {
+  const Failure found = first({cause("a", 0, FailureKind::kSignal, 11, 200ms),
+                               cause("b", 1, FailureKind::kExit, 1, 100ms)});
+  CHECK(found.rank == 1U);
+  CHECK_FALSE(found.ambiguous);
+}
+
+TEST_CASE("within 50 ms evidence decides, and says that it was close") {
+  const Cause abort = cause("a", 0, FailureKind::kSignal, 6, 0ms);
+  const Cause exit = cause("b", 1, FailureKind::kExit, 1, 20ms);
+  const Cause segv = cause("c", 2, FailureKind::kSignal, 11, 49ms);
+  Failure found = first({abort, exit, segv});
+  CHECK(found.rank == 2U);
+  CHECK(found.ambiguous);
+  found = first({abort, exit});
+  CHECK(found.rank == 1U);
+  Cause late = segv;
+  late.happened = {50ms};  // no longer in doubt
+  CHECK(first({abort, late}).rank == 0U);
+  CHECK_FALSE(first({abort, late}).ambiguous);
+}
+
+TEST_CASE("a victim by its own word is never first while there is a primary") {
+  CHECK(first({secondary(cause("a", 0, FailureKind::kExit, 1, 0ms)),
+               cause("b", 1, FailureKind::kExit, 3, 190ms)})
+            .rank == 1U);
+  CHECK(first({secondary(cause("a", 0, FailureKind::kExit, 1, 0ms, 1)),
+               cause("a", 1, FailureKind::kExit, 3, 0ms, 2)})
+            .rank == 1U);
+  CHECK(first({secondary(cause("a", 0, FailureKind::kExit, 1, 0ms)),
+               secondary(cause("b", 1, FailureKind::kExit, 1, 100ms))})
+            .rank == 0U);
+}
+
+TEST_CASE("a lost node outranks exits elsewhere") {
+  Failure found = first({cause("a", 0, FailureKind::kSignal, 6, 0ms), loss("b", 900ms)});
+  CHECK(found.kind == FailureKind::kNodeLost);
+  CHECK(found.node == "b");
+  // What its own worker did before stands: that is what began it.
+  found = first({cause("b", 1, FailureKind::kSignal, 11, 0ms), loss("b", 900ms)});
+  CHECK(found.rank == 1U);
+  // But a stop signal there belongs to the node's going down.
+  found = first({cause("b", 1, FailureKind::kSignal, 15, 0ms), loss("b", 900ms)});
+  CHECK(found.kind == FailureKind::kNodeLost);
+  found = first({secondary(cause("b", 1, FailureKind::kExit, 1, 0ms)), loss("b", 900ms)});
+  CHECK(found.kind == FailureKind::kNodeLost);
+}
+
+TEST_CASE("victims are bounded") {
+  std::vector<Cause> causes;
+  for (std::uint32_t rank = 0; rank < 100; ++rank) {
+    causes.push_back(cause("a", rank, FailureKind::kExit, 1, 0ms, rank));
+  }
+  const auto verdict = settle_first_cause(causes, 5);
+  CHECK(verdict->first.failure.rank == 0U);
+  CHECK(verdict->victims.size() == 5);
+}
+
+TEST_CASE("exit codes of a run") {
+  Failure failure;
+  failure.exit_code = 3;
+  CHECK(exit_code_of(failure) == 3);
+  failure.kind = FailureKind::kSignal;
+  failure.signal = 11;
+  CHECK(exit_code_of(failure) == 139);
+  failure.kind = FailureKind::kOom;
+  CHECK(exit_code_of(failure) == 137);
+  failure.kind = FailureKind::kHang;
+  CHECK(exit_code_of(failure) == 124);
+  failure.kind = FailureKind::kNodeLost;
+  CHECK(exit_code_of(failure) == 1);
+
+  WorkerExited exited;
+  exited.status.kind = ExitStatus::Kind::kExecFailed;
+  exited.status.value = 2;
+  CHECK(exit_code_of(to_failure(exited, "a")) == 127);
+  exited.status.value = 13;
+  CHECK(exit_code_of(to_failure(exited, "a")) == 126);
+  CHECK_FALSE(to_failure(exited, "a").pid.has_value());
+  exited.status = {ExitStatus::Kind::kSignaled, 9, false, ""};
+  exited.oom = true;
+  CHECK(to_failure(exited, "a").kind == FailureKind::kOom);
+}
+
+TEST_CASE("what counts as a stop signal") {
+  const auto by = [](FailureKind kind, int value) {
+    return stop_signal_of(cause("a", 0, kind, value, 0ms).failure);
+  };
+  CHECK(by(FailureKind::kSignal, 15) == 15);
+  CHECK(by(FailureKind::kExit, 143) == 15);
+  CHECK(by(FailureKind::kExit, 130) == 2);
+  CHECK_FALSE(by(FailureKind::kSignal, 9).has_value());
+  CHECK_FALSE(by(FailureKind::kExit, 15).has_value());
+  CHECK_FALSE(by(FailureKind::kExit, 1).has_value());
+}
