@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/agent_runner.h"
 
+#include <csignal>
 #include <deque>
 #include <random>
 #include <unistd.h>
@@ -66,6 +67,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   }
 
   void watch_world();
+  void signal_arrived(int number);
   void post(Event event);
   void carry_out(std::vector<Action> actions);
   void arm_deadline();
@@ -111,6 +113,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   std::deque<Event> inbox;
   bool stepping = false;
   bool link_is_up = false;
+  bool connect_pending = false;
   bool finished = false;
   RunResult result;
   std::function<void(const RunResult&)> done;
@@ -120,15 +123,18 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
 
 void AgentRunner::State::watch_world() {
   if (!options.signals.empty()) {
-    signal_watch = std::make_unique<SignalWatch>(io, options.signals, [this](const SignalInfo& in) {
-      if (in.signal == SIGWINCH) console.resize_terminals();
-      post(SignalReceived{in.signal});
-    });
+    signal_watch = std::make_unique<SignalWatch>(
+        io, options.signals, [this](const SignalInfo& in) { signal_arrived(in.signal); });
   }
   if (options.guardian) {
     guardian_watch =
         std::make_unique<GuardianWatch>(io, *options.guardian, [this] { post(GuardianLost{}); });
   }
+}
+
+void AgentRunner::State::signal_arrived(int number) {
+  if (number == SIGWINCH) console.resize_terminals();
+  post(SignalReceived{number});
 }
 
 // Carrying out an action may make an event at once (a port is held): it waits its turn, so that
@@ -221,14 +227,19 @@ void AgentRunner::State::link_said(ServerMessage message) {
 
 void AgentRunner::State::operator()(const Connect& order) {
   if (order.delay <= Duration{0}) return open_link();
+  connect_pending = true;
   connect_timer.expires_after(order.delay);
   connect_timer.async_wait([self = weak_from_this()](const error_code& error) {
     const auto state = self.lock();
-    if (!error && state && !state->finished) state->open_link();
+    // A wait that was over when it was called off comes without an error.
+    if (error || !state || !state->connect_pending || state->finished) return;
+    state->connect_pending = false;
+    state->open_link();
   });
 }
 
 void AgentRunner::State::operator()(const Disconnect&) {
+  connect_pending = false;
   connect_timer.cancel();
   if (link_is_up && options.store.link_down) options.store.link_down();
   link_is_up = false;
@@ -336,7 +347,7 @@ void AgentRunner::run(std::function<void(const RunResult&)> done) {
 }
 
 void AgentRunner::signal(int number) {
-  state_->post(SignalReceived{number});
+  state_->signal_arrived(number);
 }
 
 AgentView AgentRunner::view() const {

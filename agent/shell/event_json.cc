@@ -38,6 +38,7 @@ Json failure_json(const Failure& failure) {
   if (!failure.detail.empty()) out["detail"] = failure.detail;
   out["stderr_tail"] = failure.stderr_tail;
   out["ambiguous"] = failure.ambiguous;
+  if (failure.torn_down) out["torn_down"] = true;
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -73,7 +74,10 @@ absl::Status EventWriter::open_for(const RunId& run) {
     const int own = open_standard_output();
     file_ = own >= 0 ? own : STDOUT_FILENO;
     owns_file_ = own >= 0;
+    struct stat info {};
+    is_socket_ = ::fstat(file_, &info) == 0 && S_ISSOCK(info.st_mode);
   } else {
+    is_socket_ = false;
     // O_NONBLOCK: a FIFO without a reader is an error now instead of a wait without end.
     file_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
                    0644);
@@ -90,7 +94,9 @@ absl::Status EventWriter::open_for(const RunId& run) {
 absl::Status EventWriter::drain() {
   while (!kept_.empty()) {
     std::string& line = kept_.front();
-    const ssize_t taken = ::write(file_, line.data(), line.size());
+    const ssize_t taken = is_socket_
+                              ? ::send(file_, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
+                              : ::write(file_, line.data(), line.size());
     if (taken < 0 && errno == EINTR) continue;
     if (taken < 0 && errno == EAGAIN) return absl::OkStatus();
     if (taken < 0) {

@@ -51,7 +51,8 @@ class EventWriter {
   JobId job_;
   int file_ = -1;
   bool owns_file_ = false;
-  std::string opened_;  // target with its names replaced
+  bool is_socket_ = false;  // standard output only; has no O_NONBLOCK of our own
+  std::string opened_;      // target with its names replaced
   std::uint64_t seq_ = 0;
   std::deque<std::string> kept_;  // lines a full pipe did not take; the first may be a rest
   std::size_t kept_bytes_ = 0;

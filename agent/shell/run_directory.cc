@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -18,6 +19,8 @@ namespace muster::agent {
 
 namespace {
 
+constexpr const char* kSharedBase = "/tmp/muster-";
+
 std::string value_of(const std::map<std::string, std::string>& environment,
                      const std::string& name) {
   const auto found = environment.find(name);
@@ -31,6 +34,18 @@ absl::Status make_folders(const std::string& path) {
   return absl::OkStatus();
 }
 
+// The fallback under /tmp has a name that anyone can guess: a folder or link that somebody else
+// put there is not written to.
+absl::Status check_owner(const std::string& base) {
+  if (!base.starts_with(kSharedBase)) return absl::OkStatus();
+  ::mkdir(base.c_str(), 0700);
+  struct stat info {};
+  const bool ours =
+      ::lstat(base.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
+  return ours ? absl::OkStatus()
+              : absl::PermissionDeniedError(base + " is not a folder of this user; no logs");
+}
+
 }  // namespace
 
 std::string default_log_dir(const std::map<std::string, std::string>& environment, uid_t uid) {
@@ -40,7 +55,7 @@ std::string default_log_dir(const std::map<std::string, std::string>& environmen
   const std::string home = value_of(environment, "HOME");
   // "/" is what passwd-less containers have; it is not a home.
   if (home.starts_with('/') && home.size() > 1) return home + "/.local/state/muster";
-  return "/tmp/muster-" + std::to_string(uid);
+  return kSharedBase + std::to_string(uid);
 }
 
 RunDirectory::RunDirectory(std::string base, JobId job,
@@ -86,7 +101,8 @@ absl::StatusOr<std::string> RunDirectory::make_run() {
   const std::string path = run_path();
   if (path.empty()) return absl::FailedPreconditionError("no log folder");
   if (made_) return path;
-  absl::Status status = make_folders(path);
+  absl::Status status = check_owner(base_);
+  if (status.ok()) status = make_folders(path);
   if (!status.ok()) return status;
   made_ = true;
   // Logs without the link are still logs.

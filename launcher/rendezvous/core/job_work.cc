@@ -99,6 +99,7 @@ void Job::note_failed_exit(Member& member, const WorkerExited& exited) {
   if (exited.torn_down) {
     if (exited.status.succeeded() || life_->torn_down.size() >= kept) return;
     Failure victim = to_failure(exited, name);
+    victim.torn_down = true;
     if (victim.detail.empty()) victim.detail = "stopped by the launcher";
     life_->torn_down.push_back(std::move(victim));
     return;

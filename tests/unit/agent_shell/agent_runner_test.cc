@@ -80,6 +80,9 @@ TEST_CASE("a failure restarts all workers, and its last words stay") {
   const auto failed = job.events("\"generation_failed\"");
   REQUIRE(failed.size() == 1);
   CHECK(nlohmann::json::parse(failed[0])["first_cause"]["stderr_tail"] == "bad luck");
+  const auto victims = nlohmann::json::parse(failed[0])["victims"];
+  REQUIRE(victims.size() == 1);
+  CHECK(victims[0]["torn_down"] == true);
   CHECK(job.events("\"recovered\"").size() == 1);
 }
 

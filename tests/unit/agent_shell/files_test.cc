@@ -96,6 +96,20 @@ TEST_CASE("a job id cannot leave the log folder") {
   CHECK(fs::canonical(*made).string().starts_with(fs::canonical(dir.path() + "/logs").string()));
 }
 
+TEST_CASE("the guessable fallback under /tmp is not followed to somebody else's folder") {
+  const TempDir dir;
+  const std::string base = "/tmp/muster-" + fs::path(dir.path()).filename().string();
+  fs::create_directory_symlink(dir.path(), base);
+  RunDirectory directory(base, "j");
+  directory.set_run("r");
+  CHECK_FALSE(directory.make_run().ok());
+  CHECK(is_empty_folder(dir.path()));
+  fs::remove(base);
+  CHECK(directory.make_run().ok());
+  CHECK((fs::status(base).permissions() & fs::perms::mask) == fs::perms::owner_all);
+  fs::remove_all(base);
+}
+
 TEST_CASE("/dev/null and an unwritable base make nothing") {
   RunDirectory off("/dev/null", "j");
   off.set_run("r");
