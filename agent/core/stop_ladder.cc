@@ -37,14 +37,14 @@ std::vector<StopLadder::Order> StopLadder::due(Instant now) {
     return orders;
   }
   if (!signaled_ && now >= signal_at_) {
-    const SignalScope scope = leader_ended_ ? SignalScope::kGroup : scope_;
+    const SignalScope scope = leader_ended_ ? SignalScope::kDescendants : scope_;
     orders.push_back({signal_, scope});
     signaled_ = true;
-    group_signaled_ = scope == SignalScope::kGroup;
+    rest_signaled_ = scope != SignalScope::kLeader;
   }
-  if (signaled_ && leader_ended_ && !group_signaled_) {
-    orders.push_back({signal_, SignalScope::kGroup});
-    group_signaled_ = true;
+  if (signaled_ && leader_ended_ && !rest_signaled_) {
+    orders.push_back({signal_, SignalScope::kDescendants});
+    rest_signaled_ = true;
   }
   return orders;
 }

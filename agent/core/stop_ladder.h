@@ -6,7 +6,8 @@
 //
 //   begin ──signal_at──> signal (leader or group) ──kill_at──> SIGKILL group, then descendants
 //                          │
-//                          └ leader ends, group lives on: signal to the group, rest of the grace
+//                          └ leader ends, others live on: signal to all that descends from it,
+//                            its group and what left the group; rest of the grace
 //
 // SIGKILL is ordered once; the shell repeats it until nothing is left or reports the worker
 // unkillable.
@@ -42,7 +43,7 @@ class StopLadder {
   void hasten(Instant signal_at, Instant kill_at);
   // SIGKILL now, whether begun or not.
   void kill(Instant now);
-  // The worker process ended; its group may live on.
+  // The worker process ended; what it started may live on.
   void leader_ended() { leader_ended_ = true; }
   // Nothing of the worker is left, or it was given up on: no order follows.
   void close() { closed_ = true; }
@@ -59,8 +60,8 @@ class StopLadder {
   bool begun_ = false;
   bool closed_ = false;
   bool leader_ended_ = false;
-  bool signaled_ = false;        // the wanted signal left
-  bool group_signaled_ = false;  // … for the whole group
+  bool signaled_ = false;       // the wanted signal left
+  bool rest_signaled_ = false;  // … for more than the leader
   bool killed_ = false;
   int signal_ = kSigTerm;
   SignalScope scope_ = SignalScope::kLeader;

@@ -180,6 +180,10 @@ class MusterCase(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
+    def read(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
     def muster(self, *arguments, **options):
         return Process(self, [MUSTER, *arguments], **options)
 

@@ -75,7 +75,7 @@ class Signals(MusterCase):
     def test_a_grandchild_of_a_wrapper_goes_too(self):
         job = self.running(self.script("sleep 1000 & echo $! > child.$RANK; wait\n"), workers=1)
         child = until(lambda: os.path.exists(self.path("child.0")) and
-                      open(self.path("child.0"), encoding="utf-8").read().strip(), "the child")
+                      self.read("child.0").strip(), "the child")
         job.signal(signal.SIGTERM)
         self.assertEqual(job.code(), 143)
         self.assertFalse(alive(int(child)))
@@ -146,7 +146,7 @@ class NothingLeft(MusterCase):
         self.until_event(job, "generation_running")
         def daemons():
             try:
-                return [int(open(self.path(f"daemon.{rank}"), encoding="utf-8").read())
+                return [int(self.read(f"daemon.{rank}"))
                         for rank in range(2)]
             except (OSError, ValueError):
                 return None

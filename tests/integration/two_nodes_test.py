@@ -193,7 +193,7 @@ class TwoNodes(MusterCase):
         self.until_event(first, "node_joined")
         other = self.node(1, program=self.script("exit 0\n", "other.sh"))
         self.assertEqual(other.code(), 2, other.err)
-        self.assertIn("program", other.err)
+        self.assertIn("other.sh", other.err)
         three = self.node(1, nnodes="3")
         self.assertEqual(three.code(), 2, three.err)
         self.assertIn("nnodes", three.err)

@@ -99,7 +99,7 @@ TEST_CASE("what a successful worker left behind is waited for, not killed at onc
   CHECK(rig.sent<OutcomeSeen>().size() == 1);
   CHECK_FALSE(rig.has<SignalWorker>());
   rig.pass(5s);
-  CHECK(rig.signals(0) == Signals{"15 group"});
+  CHECK(rig.signals(0) == Signals{"15 descendants"});
   rig.gone(0);
   CHECK(rig.only<Finish>().exit_code == 0);
 }
@@ -274,7 +274,7 @@ TEST_CASE("a job that succeeded before the signal was read is a success") {
   SECTION("outcome first") {
     rig.said(OutcomeNotice{success()}, 0);
     rig.step(SignalReceived{15});
-    CHECK(rig.signals(0) == Signals{"15 group"});  // leftovers need not have their grace now
+    CHECK(rig.signals(0) == Signals{"15 descendants"});  // leftovers need not have their grace now
   }
   SECTION("signal first") {
     rig.step(SignalReceived{15});

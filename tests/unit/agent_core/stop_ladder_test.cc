@@ -48,17 +48,17 @@ TEST_CASE("a delayed signal waits, and is not sent when the kill is due already"
   }
 }
 
-TEST_CASE("when the leader ends, its group gets the signal and the rest of the grace") {
+TEST_CASE("when the leader ends, what it started gets the signal and the rest of the grace") {
   StopLadder ladder;
   ladder.begin(2, SignalScope::kLeader, at(0s), at(30s));
   CHECK(ladder.due(at(0s)) == Orders{{2, SignalScope::kLeader}});
   ladder.leader_ended();
-  CHECK(ladder.due(at(1s)) == Orders{{2, SignalScope::kGroup}});
+  CHECK(ladder.due(at(1s)) == Orders{{2, SignalScope::kDescendants}});
   CHECK(ladder.due(at(2s)).empty());
   CHECK(ladder.due(at(30s)) == kKill);
 }
 
-TEST_CASE("group scope reaches the group once, whether the leader lives or not") {
+TEST_CASE("the signal is not repeated, whether the leader lives or not") {
   StopLadder ladder;
   SECTION("leader lives") {
     ladder.begin(15, SignalScope::kGroup, at(0s), at(30s));
@@ -68,7 +68,7 @@ TEST_CASE("group scope reaches the group once, whether the leader lives or not")
   SECTION("leader ended before") {
     ladder.leader_ended();
     ladder.begin(15, SignalScope::kLeader, at(0s), at(30s));
-    CHECK(ladder.due(at(0s)) == Orders{{15, SignalScope::kGroup}});
+    CHECK(ladder.due(at(0s)) == Orders{{15, SignalScope::kDescendants}});
   }
   CHECK(ladder.due(at(1s)).empty());
 }

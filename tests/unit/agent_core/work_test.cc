@@ -63,7 +63,7 @@ TEST_CASE("a failure: reported first, then the siblings stop, without a stop fil
   CHECK(report.max_rss_bytes == 1000);
   CHECK_FALSE(report.torn_down);
   CHECK(rig.signals(0) == Signals{"15 leader"});
-  CHECK(rig.signals(1) == Signals{"15 group"});  // what the failed one left behind
+  CHECK(rig.signals(1) == Signals{"15 descendants"});  // what the failed one left behind
   CHECK(rig.signals(2) == Signals{"15 leader"});
   CHECK_FALSE(rig.has<WriteStopFile>());
   const Failure cause = rig.only<NoteFirstCause>().failure;
@@ -164,7 +164,7 @@ TEST_CASE("descendants of a worker that ended well may run on for a grace") {
   rig.pass(3800ms);
   CHECK_FALSE(rig.has<SignalWorker>());
   rig.pass(200ms);
-  CHECK(rig.signals(0) == Signals{"15 group"});
+  CHECK(rig.signals(0) == Signals{"15 descendants"});
   CHECK(rig.signals(1).empty());
   rig.pass(5s);
   CHECK(rig.signals(0) == kKilled);
