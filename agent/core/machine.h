@@ -50,6 +50,7 @@ struct Link {
   enum class State : std::uint8_t { kClosed, kOpening, kUp };
   State state = State::kClosed;
   bool accepted = false;       // JoinAccepted came on this stream
+  bool left = false;           // Leave was sent on it
   Instant since;               // opening: when Connect is due; up: when it went up
   Instant heard_at;            // up: last message from the server
   std::uint32_t failures = 0;  // in a row, since a Join was last accepted
@@ -63,6 +64,7 @@ struct Prepared {
   Attempt attempt = 0;
   Assignment assignment;
   bool answered = false;
+  std::optional<std::uint16_t> committed;  // master port of a Commit that waits for a lease
 };
 
 // Every way to end but one is this node's own; `outcome` is set for the job's.
@@ -127,6 +129,7 @@ struct Agent::State {
   void said(const Envelope&, const JobEventNotice&);
   void answer_prepare(bool accepted, std::uint16_t port, std::string reason);
   void release_port();
+  void start_committed();
   void start_generation(std::uint16_t master_port);
   void confirm_stops();
 
@@ -185,6 +188,8 @@ struct Agent::State {
   bool ever_accepted_ = false;
   Instant started_at_;
   Instant join_sent_at_;
+  bool lease_over_ = false;
+  bool server_left_ = false;
   Instant answered_at_;  // send time of the last message that the server answered: the lease
   Instant heartbeat_at_;
   std::uint64_t heartbeat_sequence_ = 0;
@@ -204,7 +209,7 @@ struct Agent::State {
   std::vector<Worker> workers_;
   bool all_spawned_ = false;  // WorkersStarted was due
   Duration spawn_{0};
-  bool stopping_ = false;  // no rank of it shall go on
+  bool stopping_ = false;                       // no rank of it shall go on
   std::vector<Generation> confirmations_owed_;  // one entry a StopOrder
   bool confirmed_ = false;
   bool cause_noted_ = false;
@@ -219,7 +224,6 @@ struct Agent::State {
   Instant signal_counted_at_;
   std::uint32_t signals_counted_ = 0;
   std::optional<Leave> leave_;
-  bool leave_sent_ = false;
   std::optional<Outcome> outcome_;
   bool job_finished_emitted_ = false;
   std::optional<End> end_;

@@ -80,8 +80,8 @@ void Agent::State::leave(int signal, std::string reason) {
 }
 
 void Agent::State::send_leave() {
-  if (!leave_ || leave_sent_ || !link_.usable()) return;
-  leave_sent_ = true;
+  if (!leave_ || link_.left || !link_.usable()) return;
+  link_.left = true;
   send(assignment_.generation, *leave_);
 }
 
@@ -127,6 +127,7 @@ void Agent::State::said(const Envelope& /*envelope*/, const Evicted& evicted) {
 }
 
 void Agent::State::said(const Envelope& /*envelope*/, const ServerLeaving& leaving) {
+  server_left_ = true;
   if (end_) return;
   end_with({kExitServerLost, ExitClass::kServerLost, std::nullopt,
             "the server is leaving: " + leaving.reason});
@@ -141,7 +142,7 @@ bool Agent::State::is_single_member() const {
 }
 
 std::optional<Instant> Agent::State::outcome_wait_end() const {
-  const bool waits = idle_since_ && signal_ && leave_sent_ && !outcome_ && link_.usable() &&
+  const bool waits = idle_since_ && signal_ && link_.left && !outcome_ && link_.usable() &&
                      signals_counted_ == 1 && is_single_member();
   if (!waits) return std::nullopt;
   return *idle_since_ + kOutcomeWait;

@@ -49,6 +49,7 @@ void Agent::State::on(const LinkUp& /*up*/) {
   if (link_.state != Link::State::kOpening) return;
   link_.state = Link::State::kUp;
   link_.accepted = false;
+  link_.left = false;
   link_.since = now_;
   link_.heard_at = now_;
   link_.history.speaks_muster = true;
@@ -98,9 +99,10 @@ void Agent::State::link_failed(std::string reason) {
   if (reconnects()) connect();
 }
 
-// Once the end is settled only a Leave that nobody has heard yet is worth another stream.
+// Once the end is settled another stream is worth it only for a node that leaves: the others wait
+// for the confirmation that its workers are gone.
 bool Agent::State::reconnects() const {
-  return !end_ || (leave_ && !leave_sent_ && ever_accepted_ && any_not_over());
+  return !end_ || (leave_ && ever_accepted_ && any_not_over());
 }
 
 Duration Agent::State::retry_delay() {
@@ -167,6 +169,7 @@ void Agent::State::said(const Envelope& envelope, const JoinAccepted& accepted) 
   heartbeat_at_ = now_ + policy_.heartbeat;
   if (envelope.generation <= assignment_.generation) report_again();
   send_leave();
+  start_committed();
 }
 
 void Agent::State::said(const Envelope& /*envelope*/, const JoinRefused& refused) {
@@ -181,6 +184,7 @@ void Agent::State::said(const Envelope& /*envelope*/, const HeartbeatAck& ack) {
     }
     heartbeats_.pop_front();
   }
+  start_committed();
 }
 
 void Agent::State::said(const Envelope& /*envelope*/, const Stale& stale) {
@@ -228,8 +232,9 @@ Duration Agent::State::lease() const {
   return std::max(policy_.server_grace, 2 * policy_.heartbeat);
 }
 
+// A server that said goodbye decides nothing any more: what it granted last stands.
 std::optional<Instant> Agent::State::lease_end() const {
-  if (!ever_accepted_ || end_) return std::nullopt;
+  if (!ever_accepted_ || lease_over_ || server_left_) return std::nullopt;
   return answered_at_ + lease();
 }
 
@@ -261,6 +266,7 @@ void Agent::State::check_link_deadlines() {
     return;
   }
   if (const auto end = lease_end(); end && now_ >= *end) {
+    lease_over_ = true;
     kill_workers();
     std::string text = "no word from the server for " + whole_seconds(now_ - answered_at_);
     if (!link_.history.reason.empty()) text += " (" + link_.history.reason + ")";

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the server orders: prepare a generation, commit to it, stop it; and what it tells.
+#include <utility>
+
 #include "agent/core/environment.h"
 #include "agent/core/lines.h"
 #include "agent/core/machine.h"
@@ -35,7 +37,7 @@ void Agent::State::said(const Envelope& /*envelope*/, const Prepare& prepare) {
     return;
   }
   release_port();
-  prepared_ = Prepared{prepare.attempt, prepare.assignment, false};
+  prepared_ = Prepared{prepare.attempt, prepare.assignment, false, std::nullopt};
   if (!is_well_formed(prepare.assignment)) {
     return answer_prepare(false, 0, "the assignment names no workers for this node");
   }
@@ -63,8 +65,8 @@ void Agent::State::on(const MasterPortHeld& held) {
 
 void Agent::State::on(const MasterPortFailed& failed) {
   if (ports_asked_ == 0 || --ports_asked_ > 0) return;
-  if (!port_wanted_ || !prepared_ || prepared_->attempt != failed.attempt) return;
-  port_wanted_ = false;
+  const bool wanted = std::exchange(port_wanted_, false);
+  if (!wanted || !prepared_ || prepared_->attempt != failed.attempt) return;
   answer_prepare(false, 0, failed.reason);
 }
 
@@ -91,10 +93,22 @@ void Agent::State::said(const Envelope& envelope, const Commit& commit) {
         "dropped a stale Commit of generation " + std::to_string(envelope.generation));
     return;
   }
+  prepared_->committed = commit.master_port;
+  start_committed();
+  // A Commit that lay here while we slept may be of a generation that the server has given up
+  // with us: the next answer tells.
+  if (prepared_) send_heartbeat();
+}
+
+// Workers are started only while the server surely counts on this node.
+void Agent::State::start_committed() {
+  if (!prepared_ || !prepared_->committed || end_) return;
+  if (now_ - answered_at_ > policy_.node_timeout) return;
   MUSTER_CHECK(!any_alive());
+  const std::uint16_t master_port = *prepared_->committed;
   assignment_ = std::move(prepared_->assignment);
   prepared_.reset();
-  start_generation(commit.master_port);
+  start_generation(master_port);
 }
 
 void Agent::State::start_generation(std::uint16_t master_port) {
@@ -161,7 +175,8 @@ void Agent::State::confirm_stops() {
   if (confirmations_owed_.empty() || any_alive()) return;
   if (!prepared_) release_port();
   if (!link_.usable()) return;
-  for (const Generation generation : confirmations_owed_) send(generation, StopConfirmed{});
+  for (const Generation generation : confirmations_owed_)
+    send(generation, StopConfirmed{});
   confirmations_owed_.clear();
   confirmed_ = true;
 }

@@ -21,7 +21,11 @@ void Checks::fail(std::string what) {
 void Checks::server_started() {
   server_ = ServerRecord{};
   server_.started = clock_.now();
+  ++server_life_;
   members_.clear();
+  streams_.clear();
+  stream_lost_.clear();
+  left_.clear();
   rounds_.clear();
   ++tally["server lives"];
 }
@@ -34,9 +38,21 @@ void Checks::server_stepped(const rendezvous::Event& event,
   if (const auto* stop = std::get_if<rendezvous::StopRequested>(&event)) {
     server_.stops_open.insert(stop->request);
   }
+  note_streams(event);
   for (const rendezvous::Action& action : actions) {
     if (const auto* send = std::get_if<rendezvous::Send>(&action)) {
       const ServerMessage& message = send->message;
+      const Envelope& envelope = message.envelope;
+      if (std::holds_alternative<JoinAccepted>(message.body)) {
+        members_.insert(envelope.node);
+        left_.erase(envelope.node);
+      }
+      if (std::holds_alternative<Evicted>(message.body)) {
+        written_off_[envelope.node] = clock_.now();
+      }
+      if (std::holds_alternative<Commit>(message.body)) {
+        met_.try_emplace({envelope.run, envelope.generation}, members_);
+      }
       if (const auto* body = std::get_if<Prepare>(&message.body)) check_prepare(message, *body);
       if (const auto* body = std::get_if<OutcomeNotice>(&message.body)) {
         check_outcome(message.envelope.run, body->outcome, "OutcomeNotice");
@@ -52,6 +68,24 @@ void Checks::server_stepped(const rendezvous::Event& event,
       check_outcome(over->run, over->outcome, "JobOver");
       if (!server_.over.insert(over->run).second) fail("JobOver twice for run " + over->run);
     }
+  }
+}
+
+void Checks::note_streams(const rendezvous::Event& event) {
+  if (const auto* said = std::get_if<rendezvous::AgentSaid>(&event)) {
+    const NodeName& node = said->message.envelope.node;
+    if (!std::holds_alternative<Join>(said->message.body)) return;
+    streams_[said->session] = node;
+    stream_lost_.erase(node);
+  } else if (const auto* lost = std::get_if<rendezvous::StreamLost>(&event)) {
+    const auto stream = streams_.find(lost->session);
+    if (stream == streams_.end()) return;
+    const NodeName node = stream->second;
+    streams_.erase(stream);
+    for (const auto& [session, name] : streams_) {
+      if (name == node) return;
+    }
+    stream_lost_[node] = clock_.now();
   }
 }
 
@@ -118,7 +152,9 @@ void Checks::check_persist(const rendezvous::JobRecord& record) {
 }
 
 void Checks::check_outcome(const RunId& run, const Outcome& outcome, const char* where) {
-  const auto [known, is_new] = outcomes_.try_emplace(run, outcome);
+  // A server without a journal that dies after its verdict may be followed by one that has to
+  // judge again: an outcome is one within a server's life.
+  const auto [known, is_new] = outcomes_.try_emplace({server_life_, run}, outcome);
   if (is_new) ++tally[std::string("outcome ") + to_word(outcome.kind)];
   if (!is_new && !(known->second == outcome)) {
     fail(std::string("R5: run ") + run + " has two outcomes, " + to_word(known->second.kind) +
@@ -130,6 +166,8 @@ void Checks::check_emit(const rendezvous::Emit& emit) {
   if (const auto* left = std::get_if<event::NodeLeft>(&emit.event.body)) {
     if (left->why != event::NodeLeft::Why::kLeave) {
       written_off_[emit.event.node.value_or("")] = clock_.now();
+    } else {
+      left_.insert(emit.event.node.value_or(""));
     }
     ++tally[left->why == event::NodeLeft::Why::kLeave ? "nodes left" : "nodes lost"];
   } else if (const auto* restart = std::get_if<event::RestartScheduled>(&emit.event.body)) {
@@ -154,12 +192,7 @@ void Checks::check_emit(const rendezvous::Emit& emit) {
 
 void Checks::agent_started(std::size_t node) {
   agents_[node] = AgentRecord{};
-  members_.erase(node);
   ++tally["agent lives"];
-}
-
-void Checks::member_of_server(std::size_t node) {
-  members_.insert(node);
 }
 
 void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
@@ -169,9 +202,14 @@ void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
   if (const auto* said = std::get_if<agent::ServerSaid>(&event)) {
     if (std::holds_alternative<StopOrder>(said->message.body)) ++record.orders;
     if (std::holds_alternative<JoinAccepted>(said->message.body)) ++record.orders;
+    if (std::holds_alternative<ServerLeaving>(said->message.body)) record.server_left = true;
     if (std::holds_alternative<Evicted>(said->message.body)) ++tally["evictions"];
   }
-  if (std::holds_alternative<agent::MasterPortFailed>(event)) record.port_held = false;
+  const bool port_failed = std::holds_alternative<agent::MasterPortFailed>(event);
+  if (port_failed || std::holds_alternative<agent::MasterPortHeld>(event)) {
+    // Of several asked for only the last is wanted, and answers come in order.
+    if (--record.ports_asked == 0 && port_failed) record.port_held = false;
+  }
   bool opens = node.stream_open;
   for (const agent::Action& action : actions) {
     if (const auto* send = std::get_if<agent::Send>(&action)) {
@@ -186,6 +224,7 @@ void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
     } else if (std::holds_alternative<agent::HoldMasterPort>(action)) {
       if (record.port_held) fail(node.name + " holds a second master port");
       record.port_held = true;
+      ++record.ports_asked;
     } else if (std::holds_alternative<agent::ReleaseMasterPort>(action)) {
       if (!record.port_held) fail(node.name + " releases a port that it does not hold");
       record.port_held = false;
@@ -249,7 +288,8 @@ void Checks::check_start(const NodeTruth& node, const agent::StartWorkers& start
   }
   record.newest[start.run] = start.generation;
 
-  const auto [entry, is_new] = published_.try_emplace({start.run, start.generation});
+  const auto [entry, is_new] =
+      published_.try_emplace({node.server_life, start.run, start.generation});
   Published& told = entry->second;
   for (const agent::WorkerPlan& plan : start.workers) {
     const agent::Environment& env = plan.environment;
@@ -277,7 +317,7 @@ void Checks::check_start(const NodeTruth& node, const agent::StartWorkers& start
 void Checks::check_older(const NodeTruth& node, const agent::StartWorkers& start) {
   for (const ProcessPtr& process : all_()) {
     const bool same = process->run == start.run && process->generation == start.generation;
-    if (same || !process->alive() || excused(*process)) continue;
+    if (same || !process->alive() || excused(*process, start)) continue;
     if (process->run == start.run && process->generation > start.generation) {
       fail("G2: " + node.name + " starts " + text_of(start.generation) + " while newer " +
            text_of(process->generation) + " runs");
@@ -290,18 +330,32 @@ void Checks::check_older(const NodeTruth& node, const agent::StartWorkers& start
   }
 }
 
-bool Checks::excused(const Process& process) const {
+bool Checks::excused(const Process& process, const agent::StartWorkers& start) const {
   if (process.unkillable) return true;
-  const auto off = written_off_.find(std::string(1, static_cast<char>('a' + process.node)));
+  // What workers of a run that succeeded left behind has a grace of its own.
+  for (const auto& [key, outcome] : outcomes_) {
+    if (process.leader || key.second != process.run) continue;
+    if (outcome.kind == OutcomeKind::kSucceeded) return true;
+  }
+  const NodeName name(1, static_cast<char>('a' + process.node));
+  const auto off = written_off_.find(name);
   if (off != written_off_.end() && off->second >= process.started) return true;
+  // One that leaves has ended its stream for good, as far as the server can tell.
+  const auto lost = stream_lost_.find(name);
+  if (left_.contains(name) && lost != stream_lost_.end() &&
+      clock_.now() >= lost->second + options_.policy.reconnect_grace) {
+    return true;
+  }
   // A server that came back with nothing cannot wait for those that it has not met.
-  return server_.started > process.started && !members_.contains(process.node);
+  const auto met = met_.find({start.run, start.generation});
+  return server_.started > process.started && (met == met_.end() || !met->second.contains(name));
 }
 
 void Checks::lease(const NodeTruth& node, Instant last_answer) {
   const JobPolicy& policy = options_.policy;
-  // Answers count from when they were asked for: the latest is older than its arrival.
-  const Duration slack = 200ms;
+  // Answers count from when they were asked for: the latest is older than its arrival. A server
+  // that says goodbye leaves the workers their grace.
+  const Duration slack = agents_[node.index].server_left ? 2 * policy.stop_grace : 200ms;
   if (clock_.now() - last_answer <= std::max(policy.server_grace, 2 * policy.heartbeat) + slack) {
     return;
   }

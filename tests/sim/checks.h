@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "agent/core/agent.h"
@@ -51,6 +52,7 @@ struct NodeTruth {
   std::vector<ProcessPtr> processes;  // of the generation started last
   bool stream_open = false;           // or being opened
   bool stream_up = false;
+  std::uint64_t server_life = 0;  // of the server at the other end of the stream
 };
 
 class Checks {
@@ -68,7 +70,6 @@ class Checks {
   // Before the actions are carried out.
   void agent_stepped(const NodeTruth& node, const agent::Event& event,
                      const std::vector<agent::Action>& actions);
-  void member_of_server(std::size_t node);  // a JoinAccepted of the current server arrived
   // Every living process of the world; asked when workers start.
   void set_all_processes(std::function<std::vector<ProcessPtr>()> all) { all_ = std::move(all); }
 
@@ -82,8 +83,10 @@ class Checks {
   struct AgentRecord {
     bool finished = false;
     bool port_held = false;
+    int ports_asked = 0;       // HoldMasterPort without an answer yet
     std::uint64_t orders = 0;  // StopOrders received, and streams on which they may be repeated
     std::uint64_t confirmed = 0;
+    bool server_left = false;            // ServerLeaving was read
     std::map<RunId, Generation> newest;  // generation started last
     std::uint32_t restarts_told = 0;
     RunId run;
@@ -102,6 +105,7 @@ class Checks {
     std::string restart_count;
     std::map<std::uint32_t, std::size_t> rank_at;
   };
+  using Key = std::tuple<std::uint64_t, RunId, Generation>;  // the first: life of the server
   struct Round {
     std::vector<MemberRanks> members;
   };
@@ -115,7 +119,8 @@ class Checks {
   void check_older(const NodeTruth& node, const agent::StartWorkers& start);
   void check_send(const NodeTruth& node, AgentRecord& record, const AgentMessage& message);
   void check_finish(const NodeTruth& node, AgentRecord& record, const agent::Finish& finish);
-  bool excused(const Process& process) const;
+  bool excused(const Process& process, const agent::StartWorkers& start) const;
+  void note_streams(const rendezvous::Event& event);
 
   const Scheduler& clock_;
   const SimOptions& options_;
@@ -123,10 +128,15 @@ class Checks {
   std::optional<std::string> failure_;
   std::map<std::size_t, AgentRecord> agents_;
   ServerRecord server_;
-  std::set<std::size_t> members_;  // nodes that the current server accepted
-  std::map<std::pair<RunId, Generation>, Published> published_;
+  std::uint64_t server_life_ = 0;
+  std::set<NodeName> members_;  // nodes that the current server ever accepted
+  std::map<std::pair<RunId, Generation>, std::set<NodeName>> met_;  // … when it committed
+  std::map<SessionId, NodeName> streams_;
+  std::map<NodeName, Instant> stream_lost_;  // of those without a stream: since when
+  std::set<NodeName> left_;                  // said Leave
+  std::map<Key, Published> published_;
   std::map<std::string, Round> rounds_;
-  std::map<RunId, Outcome> outcomes_;
+  std::map<std::pair<std::uint64_t, RunId>, Outcome> outcomes_;
   std::map<NodeName, Instant> written_off_;  // lost, evicted …: when last
 };
 

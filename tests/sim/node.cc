@@ -178,6 +178,7 @@ void Node::connect(Duration delay) {
     if (token != connect_token_) return;
     stream_ = world_.connect(truth_.index, truth_.life);
     if (stream_) {
+      truth_.server_life = stream_->server_life;
       post(agent::LinkUp{});
     } else {
       post(agent::LinkDown{"refused"});

@@ -114,9 +114,6 @@ void World::send_to_agent(const StreamPtr& stream, ServerMessage message) {
   stream->last_to_agent = when = std::max(when, stream->stalled_until);
   clock.at(when, [this, stream, message = std::move(message)] {
     if (stream->cut_at && clock.now() >= *stream->cut_at) return;
-    if (std::holds_alternative<JoinAccepted>(message.body) && stream->server_life == server_life_) {
-      checks.member_of_server(stream->node);
-    }
     nodes_[stream->node]->said(stream, message);
   });
 }

@@ -157,7 +157,10 @@ void Job::resume(Member& member, SessionId session, const std::string& peer, con
   shared_.sessions.attach(session, {this, member.facts.name, member.incarnation});
   watch(member);
   send(member, JoinAccepted{shared_.options.server_instance, peer, member.role, spec_.policy});
-  if (member.leaving) return;
+  if (member.leaving) {
+    if (stop_ && working_.contains(join.node.name)) order_stop(member);
+    return;
+  }
   if (const std::optional<Waiting> waiting = picture()) say_waiting_to(member, *waiting);
   resend(member, *join.reattach);
 }

@@ -69,10 +69,11 @@ void Job::stream_lost(const Attachment& from, SessionId session, Instant now) {
   member->stream_lost_at = now;
   if (finished()) {
     over_at_ = over_ ? std::nullopt : earlier(over_at_, read_by(*member));
-  } else if (member->leaving) {
-    // An agent that said Leave ends after its workers.
+  } else if (member->leaving && !working_.contains(name)) {
     remove(name);
   } else {
+    // One that leaves ends its stream after its workers and their confirmation: a stream that
+    // breaks before may come back with it.
     watch(*member);
   }
   end();

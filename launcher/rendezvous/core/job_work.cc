@@ -25,6 +25,7 @@ const MemberRanks* Job::ranks_of(const NodeName& node) const {
 }
 
 bool Job::works_in_life(const Member& member) const {
+  // A generation of a lost server may have had the same number: it was not this one.
   return life_ && !life_->ended && working_.contains(member.facts.name) &&
          member.work == life_->generation && life_->group_ranks.contains(member.facts.name);
 }
