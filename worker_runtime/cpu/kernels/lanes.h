@@ -16,6 +16,8 @@
 #include "worker_runtime/numerics/reduce.h"
 
 #define MUSTER_LANES [[gnu::always_inline]] inline
+// The array form is called, not inlined: the code of instrumented builds would grow tenfold.
+#define MUSTER_ARRAY [[gnu::noinline, maybe_unused]]
 
 namespace muster::runtime {
 namespace {
@@ -31,16 +33,16 @@ struct LaneArray {
   Vector v;
   LaneArray() = default;
   explicit LaneArray(T x) : v(x - Vector{}) {}
-  MUSTER_LANES static LaneArray load(const T* p) {
+  MUSTER_ARRAY static LaneArray load(const T* p) {
     LaneArray r;
     std::memcpy(&r.v, p, sizeof(r.v));
     return r;
   }
-  MUSTER_LANES void store(T* p) const { std::memcpy(p, &v, sizeof(v)); }
+  MUSTER_ARRAY void store(T* p) const { std::memcpy(p, &v, sizeof(v)); }
 };
 
 template <class T, class F>
-MUSTER_LANES LaneArray<T> each_lane(F f) {
+MUSTER_ARRAY LaneArray<T> each_lane(F f) {
   LaneArray<T> r;
 // Sixteen copies of a call would be faster by nothing and bigger by much.
 #pragma GCC unroll 1
@@ -49,48 +51,48 @@ MUSTER_LANES LaneArray<T> each_lane(F f) {
   return r;
 }
 template <class T>
-MUSTER_LANES LaneArray<T> from_vector(const typename LaneArray<T>::Vector& v) {
+MUSTER_ARRAY LaneArray<T> from_vector(const typename LaneArray<T>::Vector& v) {
   LaneArray<T> r;
   r.v = v;
   return r;
 }
 template <class T>
-MUSTER_LANES LaneArray<T> operator+(const LaneArray<T>& a, const LaneArray<T>& b) {
+MUSTER_ARRAY LaneArray<T> operator+(const LaneArray<T>& a, const LaneArray<T>& b) {
   return from_vector<T>(a.v + b.v);
 }
 template <class T>
-MUSTER_LANES LaneArray<T> operator-(const LaneArray<T>& a, const LaneArray<T>& b) {
+MUSTER_ARRAY LaneArray<T> operator-(const LaneArray<T>& a, const LaneArray<T>& b) {
   return from_vector<T>(a.v - b.v);
 }
 template <class T>
-MUSTER_LANES LaneArray<T> operator*(const LaneArray<T>& a, const LaneArray<T>& b) {
+MUSTER_ARRAY LaneArray<T> operator*(const LaneArray<T>& a, const LaneArray<T>& b) {
   return from_vector<T>(a.v * b.v);
 }
 template <class T>
-MUSTER_LANES LaneArray<T> operator/(const LaneArray<T>& a, const LaneArray<T>& b) {
+MUSTER_ARRAY LaneArray<T> operator/(const LaneArray<T>& a, const LaneArray<T>& b) {
   return from_vector<T>(a.v / b.v);
 }
 template <class T>
-MUSTER_LANES LaneArray<T> multiply_add(const LaneArray<T>& a, const LaneArray<T>& b,
+MUSTER_ARRAY LaneArray<T> multiply_add(const LaneArray<T>& a, const LaneArray<T>& b,
                                        const LaneArray<T>& c) {
   return each_lane<T>([&](int l) { return numerics::multiply_add(a.v[l], b.v[l], c.v[l]); });
 }
 template <class T>
-MUSTER_LANES LaneArray<T> square_root(const LaneArray<T>& a) {
+MUSTER_ARRAY LaneArray<T> square_root(const LaneArray<T>& a) {
   return each_lane<T>([&](int l) { return numerics::square_root(a.v[l]); });
 }
 template <class T>
-MUSTER_LANES auto greater(const LaneArray<T>& a, const LaneArray<T>& b) {
+MUSTER_ARRAY auto greater(const LaneArray<T>& a, const LaneArray<T>& b) {
   return a.v > b.v;
 }
 template <class M, class T>
-MUSTER_LANES LaneArray<T> select(const M& m, const LaneArray<T>& a, const LaneArray<T>& b) {
+MUSTER_ARRAY LaneArray<T> select(const M& m, const LaneArray<T>& a, const LaneArray<T>& b) {
   return from_vector<T>(m ? a.v : b.v);
 }
-MUSTER_LANES LaneArray<float> scale_by_power(const LaneArray<float>& y, const LaneArray<float>& t) {
+MUSTER_ARRAY LaneArray<float> scale_by_power(const LaneArray<float>& y, const LaneArray<float>& t) {
   return each_lane<float>([&](int l) { return numerics::scale_by_power(y.v[l], t.v[l]); });
 }
-MUSTER_LANES LaneArray<double> exp(const LaneArray<double>& x) {
+MUSTER_ARRAY LaneArray<double> exp(const LaneArray<double>& x) {
   return each_lane<double>([&](int l) { return numerics::exp(x.v[l]); });
 }
 // (std::min is a template with external linkage.)
@@ -99,14 +101,14 @@ MUSTER_LANES constexpr std::size_t smaller(std::size_t a, std::size_t b) {
 }
 
 template <class T>
-MUSTER_LANES T lane_sum(const LaneArray<T>& a) {
+MUSTER_ARRAY T lane_sum(const LaneArray<T>& a) {
   T lanes[kLanes];
   a.store(lanes);
   return numerics::tree_sum(lanes);
 }
 // Lanes 0 … count-1.
 template <class T>
-MUSTER_LANES auto first_lanes(const LaneArray<T>&, std::size_t count) {
+MUSTER_ARRAY auto first_lanes(const LaneArray<T>&, std::size_t count) {
   const auto index = each_lane<T>([](int l) { return static_cast<T>(l); });
   return greater(LaneArray<T>(static_cast<T>(count)), index);
 }
@@ -255,7 +257,7 @@ MUSTER_LANES float lane_sum(F32x16 a) {
 MUSTER_LANES F32x16 exp_of(F32x16 x) {
   return numerics::exp<F32x16>(x);
 }
-MUSTER_LANES LaneArray<double> exp_of(const LaneArray<double>& x) {
+MUSTER_ARRAY LaneArray<double> exp_of(const LaneArray<double>& x) {
   return exp(x);
 }
 

@@ -88,37 +88,45 @@ MUSTER_LANES void store(F16* p, F32x16 x) {
 #else
 
 template <class S>
-MUSTER_LANES F32x16 load(const S* p) {
+MUSTER_ARRAY F32x16 load(const S* p) {
   return each_lane<float>([&](int l) { return numerics::to_float(p[l]); });
 }
-MUSTER_LANES void store(Bf16* p, const F32x16& x) {
+MUSTER_ARRAY void store(Bf16* p, const F32x16& x) {
   for (int l = 0; l < kLanes; ++l)
     p[l] = numerics::to_bf16(x.v[l]);
 }
-MUSTER_LANES void store(F16* p, const F32x16& x) {
+MUSTER_ARRAY void store(F16* p, const F32x16& x) {
   for (int l = 0; l < kLanes; ++l)
     p[l] = numerics::to_f16(x.v[l]);
 }
 
 #endif
 
-// The first `count` lanes, the rest 0. `count` is a constant 16 in whole-vector loops.
+// The first `count` lanes, the rest 0. Out of line: a tail is short work and long code.
 template <class S>
-MUSTER_LANES auto load(const S* p, std::size_t count) {
-  if (count == kLanes) return load(p);
+[[gnu::noinline]] auto load_tail(const S* p, std::size_t count) {
   S part[kLanes] = {};
   for (std::size_t l = 0; l < count; ++l)
     part[l] = p[l];
   return load(static_cast<const S*>(part));
 }
-
 template <class S, class V>
-MUSTER_LANES void store(S* p, const V& x, std::size_t count) {
-  if (count == kLanes) return store(p, x);
+[[gnu::noinline]] void store_tail(S* p, const V& x, std::size_t count) {
   S part[kLanes];
   store(static_cast<S*>(part), x);
   for (std::size_t l = 0; l < count; ++l)
     p[l] = part[l];
+}
+
+// `count` is a constant 16 in whole-vector loops.
+template <class S>
+MUSTER_LANES auto load(const S* p, std::size_t count) {
+  return count == kLanes ? load(p) : load_tail(p, count);
+}
+template <class S, class V>
+MUSTER_LANES void store(S* p, const V& x, std::size_t count) {
+  if (count == kLanes) return store(p, x);
+  store_tail(p, x, count);
 }
 
 // The value that storage in S keeps of x.
