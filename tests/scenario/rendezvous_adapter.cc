@@ -152,7 +152,8 @@ Transcript RendezvousAdapter::step(const rendezvous::Event& event, Instant now, 
       const RunId& run = send->message.envelope.run;
       if (!run.empty()) runs_.emplace(run, "run-" + std::to_string(runs_.size() + 1));
       learn(send->session, send->message);
-      if (std::holds_alternative<JobEventNotice>(send->message.body)) {
+      const auto* notice = std::get_if<JobEventNotice>(&send->message.body);
+      if (notice != nullptr && !std::holds_alternative<event::JobStarted>(notice->event.body)) {
         told.push_back(name_of(send->session));
       } else if (show_acks || !std::holds_alternative<HeartbeatAck>(send->message.body)) {
         out.push_back(shown(name_of(send->session) + " <- " + words(send->message)));

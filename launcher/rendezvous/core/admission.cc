@@ -80,7 +80,7 @@ std::optional<JoinRefused> refused_by_job(const JobSpec& ours, const Join& join,
   const std::string job = "job " + quoted(ours.job) + by_holder(holder);
   if (theirs.program_hash != ours.program_hash) {
     return refusal(Why::kOtherProgram,
-                   job + " runs " + quoted(ours.program) + ", not " + quoted(theirs.program));
+                   job + " runs program " + quoted(ours.program) + ", not " + quoted(theirs.program));
   }
   if (theirs.min_nodes != ours.min_nodes || theirs.max_nodes != ours.max_nodes) {
     return refusal(Why::kOtherNodes,

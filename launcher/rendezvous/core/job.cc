@@ -42,8 +42,7 @@ Job::Job(Shared& shared, const JobSpec& spec, const Reattach* known, Instant now
     return;
   }
   run_ = mint_run_id(std::max<std::int64_t>(unix_us(shared.options, now), 0), shared.rng);
-  publish_event(
-      job_event(event::JobStarted{spec.min_nodes, spec.max_nodes, spec.policy.max_restarts}));
+  emit(started_event());
 }
 
 Job::~Job() {
@@ -130,6 +129,11 @@ JobEvent Job::job_event(EventBody body) const {
   if (generation_ != kNoGeneration) event.generation = generation_;
   event.body = std::move(body);
   return event;
+}
+
+JobEvent Job::started_event() const {
+  return job_event(
+      event::JobStarted{spec_.min_nodes, spec_.max_nodes, spec_.policy.max_restarts});
 }
 
 JobEvent Job::node_event(const NodeName& node, EventBody body) const {

@@ -156,6 +156,7 @@ class Job {
   void emit(JobEvent event);
   void publish_event(JobEvent event);
   JobEvent job_event(EventBody body) const;
+  JobEvent started_event() const;
   JobEvent node_event(const NodeName& node, EventBody body) const;
   void changed() { dirty_ = true; }
   JobRecord record() const;

@@ -80,6 +80,8 @@ Member& Job::admit(SessionId session, const std::string& peer, const Join& join,
   changed();
   watch(member);
   send(member, JoinAccepted{shared_.options.server_instance, peer, role, spec_.policy});
+  // The run began before it had members: each hears of it when it comes in.
+  send(member, JobEventNotice{started_event()});
   publish_event(node_event(
       join.node.name, event::NodeJoined{join.node.host, peer.empty() ? join.node.dialed_addr : peer,
                                         join.node.slots, role == Role::kSpare, incarnation}));
