@@ -134,24 +134,28 @@ void AgentStream::silence() {
 }
 
 bool AgentStream::wait_until_done(Duration most) {
-  std::unique_lock lock(mutex_);
-  return done_changed_.wait_for(lock, most, [this] { return done_; });
+  std::unique_lock lock(end_->mutex);
+  return end_->changed.wait_for(lock, most, [this] { return end_->reached; });
 }
 
 void AgentStream::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<AgentStream> self = std::move(self_);
-  const std::lock_guard lock(mutex_);
-  // Before `done_`: whoever waits for it may end the io loop afterwards.
   grpc::Status why = status;
-  if (!complaint_.empty()) why = {grpc::StatusCode::INTERNAL, complaint_};
-  boost::asio::post(io_, [self, why] {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!complaint_.empty()) why = {grpc::StatusCode::INTERNAL, complaint_};
+  }
+  const std::shared_ptr<End> end = end_;
+  // Before the end is told: whoever waits for it may end the io loop afterwards. From here on the
+  // loop owns the stream, and may have destroyed it.
+  boost::asio::post(io_, [self = std::move(self_), why] {
     if (self->silent_) return;
     const auto ended = std::move(self->callbacks_.ended);
     self->silence();
     ended(why);
   });
-  done_ = true;
-  done_changed_.notify_all();
+  const std::lock_guard lock(end->mutex);
+  end->reached = true;
+  end->changed.notify_all();
 }
 
 }  // namespace muster::agent

@@ -5,7 +5,8 @@
 //
 // Thread rule: public members on the io thread; reactions on gRPC's threads; callbacks are posted
 // to the io loop. The mutex guards the queue and the ending. The stream owns itself until gRPC is
-// done with it; wait_until_done() lets its owner outlive it.
+// done with it; wait_until_done() lets its owner outlive it. It is always destroyed by the io loop:
+// the last channel of a process joins gRPC's threads, so it must not die on one of them.
 #pragma once
 
 #include <atomic>
@@ -54,6 +55,13 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
   bool wait_until_done(Duration most);
 
  private:
+  // Outlives the stream, which may be gone before gRPC's last reaction returns.
+  struct End {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool reached = false;
+  };
+
   AgentStream(boost::asio::io_context& io, transport::File file, std::size_t max_queued_bytes,
               Callbacks callbacks);
 
@@ -75,8 +83,9 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
   grpc::ClientContext context_;
   v1::ServerMessage incoming_;
 
+  const std::shared_ptr<End> end_ = std::make_shared<End>();
+
   std::mutex mutex_;
-  std::condition_variable done_changed_;
   std::deque<v1::AgentMessage> queue_;
   std::size_t queued_bytes_ = 0;
   v1::AgentMessage outgoing_;
@@ -85,7 +94,6 @@ class AgentStream final : public grpc::ClientBidiReactor<v1::AgentMessage, v1::S
   bool writing_ = false;
   bool broken_ = false;  // a write failed: the end is near
   bool closing_ = false;
-  bool done_ = false;
   std::string complaint_;  // why we ended it ourselves; in words
   std::shared_ptr<AgentStream> self_;
 };
