@@ -42,8 +42,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   }
 
  private:
-  UnaryCall(Reply* reply, std::function<void()> ended)
-      : reply_(reply), ended_(std::move(ended)) {}
+  UnaryCall(Reply* reply, std::function<void()> ended) : reply_(reply), ended_(std::move(ended)) {}
 
   void OnCancel() override { finish(grpc::Status::CANCELLED); }
   void OnDone() override {

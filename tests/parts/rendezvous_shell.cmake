@@ -10,8 +10,9 @@ muster_test(rendezvous_shell_test LABEL unit
 # Real gRPC over loopback.
 add_library(muster_net_harness STATIC ${dir}/harness.cc ${dir}/net_harness.cc)
 target_link_libraries(muster_net_harness PUBLIC muster::rendezvous_server muster::agent_grpc)
-foreach(name IN ITEMS attach doors store)
-  muster_test(rendezvous_net_${name}_test LABEL integration
-    SOURCES ${dir}/net_${name}_test.cc
-    LINK muster_net_harness muster::store_client)
-endforeach()
+muster_test(rendezvous_net_attach_test LABEL integration
+  SOURCES ${dir}/net_attach_test.cc LINK muster_net_harness)
+muster_test(rendezvous_net_doors_test LABEL integration
+  SOURCES ${dir}/net_doors_test.cc LINK muster_net_harness)
+muster_test(rendezvous_net_store_test LABEL integration
+  SOURCES ${dir}/net_store_test.cc LINK muster_net_harness muster::store_client)
