@@ -76,7 +76,7 @@ TEST_CASE("refusals name the holder and what differs") {
   program.spec.program = "other.py";
   CHECK(why(refused_by_job(join().spec, program, "")) == Why::kOtherProgram);
   CHECK(refused_by_job(join().spec, program, "")->text ==
-        "job \"j\" runs \"train.py\", not \"other.py\"");
+        "job \"j\" runs program \"train.py\", not \"other.py\"");
 
   Join nodes = join();
   nodes.spec.max_nodes = 3;
