@@ -41,9 +41,17 @@ using Runner = void (*)(int, const RankBody&);
 void over_local(int size, const RankBody& body) {
   run_local(size, body);
 }
+
+// Debian's gloo is not instrumented: under ThreadSanitizer its own synchronisation would look
+// like races, so only the threads' backend is run there.
+#if defined(__SANITIZE_THREAD__)
+const std::vector<Runner> kBackends{over_local};
+#else
 void over_tcp(int size, const RankBody& body) {
   run_tcp(size, body);
 }
+const std::vector<Runner> kBackends{over_local, over_tcp};
+#endif
 
 TEST_CASE("leaves are dealt contiguously, floor or ceil, longer first") {
   for (const std::uint64_t leaves : {0U, 1U, 3U, 8U, 17U}) {
@@ -80,11 +88,10 @@ TEST_CASE("maximal subtrees cover a range without overlap and cannot be joined")
 }
 
 TEST_CASE("all_reduce adds in rank order on every backend, uneven slices and all") {
-  const auto [runner, name] =
-      GENERATE(table<Runner, const char*>({{over_local, "local"}, {over_tcp, "tcp"}}));
+  const Runner runner = GENERATE(from_range(kBackends));
   const int size = GENERATE(1, 2, 3, 5);
   const std::size_t count = GENERATE(0U, 1U, 63U, 1000U);
-  INFO(name << " size " << size << " count " << count);
+  INFO("size " << size << " count " << count);
   std::vector<float> expected = random_vector(count, 100);
   for (int rank = 1; rank < size; ++rank) {
     const std::vector<float> term = random_vector(count, 100 + static_cast<std::uint64_t>(rank));
@@ -176,7 +183,7 @@ TEST_CASE("the tree sum has the same bits at every world size") {
 }
 
 TEST_CASE("broadcast, all_gather and barrier move bytes") {
-  const auto runner = GENERATE(over_local, over_tcp);
+  const Runner runner = GENERATE(from_range(kBackends));
   const int size = 3;
   PerRank<std::string> heard(size);
   PerRank<std::vector<std::vector<std::byte>>> gathered(size);
@@ -242,7 +249,7 @@ TEST_CASE("a differing fingerprint is named on every rank") {
 }
 
 TEST_CASE("a mismatch is a named error on both sides, on every backend") {
-  const auto runner = GENERATE(over_local, over_tcp);
+  const Runner runner = GENERATE(from_range(kBackends));
   PerRank<absl::Status> statuses(2);
   runner(2, [&](Collectives& group) {
     if (!barrier(group).ok()) return;
@@ -276,7 +283,7 @@ TEST_CASE("different operations and types are mismatches") {
 }
 
 TEST_CASE("a peer that goes away is named, on every backend") {
-  const auto runner = GENERATE(over_local, over_tcp);
+  const Runner runner = GENERATE(from_range(kBackends));
   PerRank<absl::Status> statuses(3);
   PerRank<int> lost(3);
   runner(3, [&](Collectives& group) {
@@ -327,6 +334,7 @@ TEST_CASE("a lost rank fails its peers and itself") {
   CHECK(error_exit_code(statuses[1]) == 81);
 }
 
+#if !defined(__SANITIZE_THREAD__)
 TEST_CASE("an address that is not there is an error in words") {
   SharedStore store;
   TcpOptions options = tcp_options(0, 2, std::chrono::seconds(1));
@@ -337,6 +345,7 @@ TEST_CASE("an address that is not there is an error in words") {
   CHECK(address_towards("127.0.0.1").value() == "127.0.0.1");
   CHECK_FALSE(address_towards("no-such-host.invalid").ok());
 }
+#endif
 
 }  // namespace
 }  // namespace muster::runtime
