@@ -12,3 +12,6 @@ muster_test(train_parts_test LABEL unit
 muster_test(trainer_test LABEL unit
             SOURCES unit/training/trainer_faults_test.cc unit/training/trainer_test.cc
             LINK muster::train)
+muster_test(train_program_test LABEL integration SOURCES unit/training/program_test.cc
+            LINK muster::json)
+add_dependencies(train_program_test muster-train)

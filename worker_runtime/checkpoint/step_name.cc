@@ -23,7 +23,9 @@ std::optional<StepName> parse_step_name(std::string_view name) {
 }
 
 bool is_temporary(std::string_view name) {
-  if (name.starts_with("FENCE.tmp-") || name.starts_with("LATEST.tmp-")) return true;
+  for (const std::string_view prefix : {"FENCE.tmp-", "LATEST.tmp-", "PROBE-"}) {
+    if (name.starts_with(prefix)) return true;
+  }
   const auto step = parse_step_name(name);
   return step && step->suffix.starts_with(".tmp-");
 }

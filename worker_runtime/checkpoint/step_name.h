@@ -21,7 +21,7 @@ struct StepName {
 // nullopt: not one of ours ("step-", "step-007", "LATEST").
 std::optional<StepName> parse_step_name(std::string_view name);
 
-// Left behind by a writer: step-<n>.tmp-…, FENCE.tmp-…, LATEST.tmp-….
+// Left behind by a writer: step-<n>.tmp-…, FENCE.tmp-…, LATEST.tmp-…, PROBE-….
 bool is_temporary(std::string_view name);
 
 }  // namespace muster::runtime

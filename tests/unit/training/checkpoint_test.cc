@@ -173,6 +173,7 @@ TEST_CASE("retention keeps the newest and clears what dead writers left") {
   fs::create_directory(dir / "step-5.tmp-g7-dead");
   dir.write("step-5.tmp-g7-dead/master-0.f32", "x");
   dir.write("LATEST.tmp-dead", "x");
+  dir.write("PROBE-dead", "x");
   dir.write("notes.txt", "the user's own");
   Writer writer(dir.path(), {"r", 0}, "n0", 2);
   REQUIRE(writer.store.open().ok());
