@@ -464,6 +464,12 @@ Transcript RendezvousAdapter::run(Command& command, Instant now) {
     options_.holder = command.text_or("holder", "");
     return {};
   }
+  if (what == "restart") {
+    machine_.emplace(options_, Rng(2));
+    for (auto& [name, label] : labels_)
+      label.attached = false;
+    return {};
+  }
   if (what == "job") return set_job(command), Transcript{};
   if (what == "fault") return add_fault(command), Transcript{};
   if (what == "join") return join(command, now, false);

@@ -51,6 +51,15 @@ std::string without_indent(const std::string& line) {
   return line.substr(line.find_first_not_of(" \t"));
 }
 
+std::string one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text)
+    line += c == '\n' ? std::string("\\n") : std::string(1, c);
+  while (line.ends_with(' '))
+    line.pop_back();
+  return line;
+}
+
 // Plays the events of one file against one adapter, with one clock.
 class Player {
  public:
@@ -72,6 +81,8 @@ class Player {
     }
     if (!rest.empty()) carry_out(rest, line, out);
     if (out.empty()) out.emplace_back(kNothing);
+    for (std::string& produced : out)
+      produced = one_line(produced);
     return out;
   }
 

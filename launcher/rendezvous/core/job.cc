@@ -223,9 +223,7 @@ std::optional<Instant> Job::phase_deadline() const {
     case Phase::kRunning: return std::nullopt;
     case Phase::kStopping: return stop_->settle_at;
     case Phase::kBackoff: return backoff_until_;
-    case Phase::kRecovering:
-      if (recovering_until_ > now_) return recovering_until_;
-      return std::nullopt;  // only stops are awaited
+    case Phase::kRecovering: return recovery_due_;
     case Phase::kFinished: return std::nullopt;
   }
   check_failed("Phase in range", __FILE__, __LINE__);

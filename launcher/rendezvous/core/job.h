@@ -300,6 +300,7 @@ class Job {
   bool state_lost_ = false;  // this server adopted the run
   bool state_lost_untold_ = false;
   Instant recovering_until_;
+  std::optional<Instant> recovery_due_;
   bool server_left_ = false;
 
   std::optional<Waiting> said_waiting_;  // as last broadcast, less `remaining`

@@ -147,7 +147,6 @@ void Job::remove(const NodeName& node) {
   stopped_working(node);
   if (life_ && !life_->ended) life_->unstarted.erase(node);
   members_.erase(node);
-  changed();
   if (phase_ == Phase::kPreparing && round_->chosen.contains(node)) reopen_round();
 }
 
@@ -156,11 +155,14 @@ void Job::hold_losses(Instant until) {
 }
 
 void Job::shift_liveness(Duration by, Instant now) {
+  // A deadline that was due at the start of the stall would be due again at its end, when what
+  // was sent meanwhile may still be on its way: it gets two heartbeats.
+  const Duration silence = std::max(spec_.policy.node_timeout - 2 * spec_.policy.heartbeat, 0ns);
   for (auto& [name, member] : members_) {
-    member.heard_at = std::min(member.heard_at + by, now);
-    member.stream_lost_at = std::min(member.stream_lost_at + by, now);
+    member.heard_at = std::min(std::max(member.heard_at + by, now - silence), now);
+    member.stream_lost_at = now;
   }
-  liveness_check_at_ = liveness_check_at_ + by;
+  liveness_check_at_ = now;
   if (round_) round_->deadline = round_->deadline + by;
   if (stop_) stop_->give_up_at = stop_->give_up_at + by;
 }

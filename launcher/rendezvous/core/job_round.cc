@@ -232,6 +232,8 @@ bool Job::try_commit() {
 }
 
 bool Job::end_recovery() {
+  recovery_due_.reset();  // past the window only stops are awaited, and they are events
+  if (now_ < recovering_until_) recovery_due_ = recovering_until_;
   if (!working_.empty()) return false;
   const auto here = std::count_if(members_.begin(), members_.end(), [](const auto& entry) {
     return entry.second.connected() && !entry.second.leaving;
@@ -283,7 +285,10 @@ std::optional<Waiting> Job::picture() const {
   waiting.missing = here < spec_.min_nodes ? spec_.min_nodes - here : 0;
   switch (phase_) {
     case Phase::kForming:
-      waiting.why = last_call_until_ ? Waiting::Why::kLastCall : Waiting::Why::kBelowMin;
+      waiting.why = last_call_until_ ? Waiting::Why::kLastCall
+                    : waiting.missing > 0
+                        ? Waiting::Why::kBelowMin
+                        : Waiting::Why::kPreparing;  // somebody must be asked again
       break;
     case Phase::kPreparing: waiting.why = Waiting::Why::kPreparing; break;
     case Phase::kStopping: waiting.why = Waiting::Why::kStopping; break;
