@@ -177,6 +177,7 @@ class RunJob {
     config.store_endpoint = *store_endpoint;
     config.store_token_file = plan_.folder + "/store-token";
     config.node.hosts_server = server_ != nullptr;
+    if (options_.endpoint) config.endpoint = options_.endpoint->text();
     agent::RunnerOptions runner = make_runner_options(plan_, guarded_);
     runner.store = {.link_up = [this](agent::ServerLink* link) { store_->link_up(link); },
                     .link_down = [this] { store_->link_down(); },
