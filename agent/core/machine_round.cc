@@ -11,11 +11,11 @@
 namespace muster::agent {
 namespace {
 
-bool is_well_formed(const Assignment& assignment) {
+bool is_well_formed(const Assignment& assignment, std::uint32_t slots) {
   if (assignment.generation < 0) return false;
   if (assignment.group_rank >= assignment.members.size()) return false;
   const MemberRanks& own = assignment.members[assignment.group_rank];
-  return own.count > 0 && own.first_rank < assignment.world_size &&
+  return own.count == slots && own.first_rank < assignment.world_size &&
          own.count <= assignment.world_size - own.first_rank;
 }
 
@@ -38,8 +38,8 @@ void Agent::State::said(const Envelope& /*envelope*/, const Prepare& prepare) {
   }
   release_port();
   prepared_ = Prepared{prepare.attempt, prepare.assignment, false, std::nullopt};
-  if (!is_well_formed(prepare.assignment)) {
-    return answer_prepare(false, 0, "the assignment names no workers for this node");
+  if (!is_well_formed(prepare.assignment, config_.node.slots)) {
+    return answer_prepare(false, 0, "the assignment does not give this node its workers");
   }
   if (end_) return answer_prepare(false, 0, "this node is leaving");
   if (any_alive()) {

@@ -95,10 +95,7 @@ void Agent::State::on(const WorkerEnded& ended) {
     report.error_file = ended.error_file;
     report.secondary = ended.secondary;
   }
-  if (never_ran) {
-    worker->gone = true;  // there is no process, hence none to signal
-    worker->ladder.close();
-  }
+  if (never_ran) worker->ladder.close();  // there is no process, hence none to signal
   const bool failed = !ended.status.succeeded() && !report.torn_down && !report.agent_signaled;
   emit_exit(*worker);
   report_exit(*worker);
