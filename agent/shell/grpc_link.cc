@@ -57,9 +57,10 @@ struct GrpcLink::State : std::enable_shared_from_this<GrpcLink::State> {
     stream = AgentStream::start(io, std::move(dialed.file), options.token, options.max_queued_bytes,
                                 std::move(stream_callbacks));
     patience.expires_at(opening_since + options.connect_timeout);
-    patience.async_wait([weak](const boost::system::error_code& error) {
+    patience.async_wait([weak, waiting = stream.get()](const boost::system::error_code& error) {
       const auto self = weak.lock();
-      if (self && !error && !self->is_up && self->stream) {
+      // Another stream may be opening by the time this runs.
+      if (self && !error && !self->is_up && self->stream.get() == waiting) {
         self->give_up(self->where() + ": no answer to Attach in time", true);
       }
     });

@@ -283,12 +283,14 @@ struct Dialer::State : std::enable_shared_from_this<Dialer::State> {
     resolution->io = nullptr;
   }
 
+  // A timer that rang just before it was set anew must not act for the new purpose.
   template <class Then>
   void at(Clock::time_point when, Then then) {
     timer.expires_at(when);
-    timer.async_wait([weak = weak_from_this(), then](const boost::system::error_code& error) {
+    timer.async_wait([weak = weak_from_this(), then,
+                      purpose = ++last_purpose](const boost::system::error_code& error) {
       const auto self = weak.lock();
-      if (self && !error && !self->finished) then();
+      if (self && !error && !self->finished && self->last_purpose == purpose) then();
     });
   }
 
@@ -312,6 +314,7 @@ struct Dialer::State : std::enable_shared_from_this<Dialer::State> {
   Done done;
   Clock::time_point deadline;
   boost::asio::steady_timer timer;
+  int last_purpose = 0;
   std::shared_ptr<Resolution> resolution;
   std::vector<Target> targets;
   std::size_t next = 0;

@@ -122,8 +122,8 @@ class OrderedJournal : public MemoryJournal {
 }  // namespace
 
 TEST_CASE("a whole one-node job over an in-process session", "[server_core]") {
+  Heard heard;  // outlives those who fill it
   World world;
-  Heard heard;
   LocalSession& session = world.attach(heard);
   run_up(world, session, heard, "job");
   finish_job(world, session, heard);
@@ -141,8 +141,8 @@ TEST_CASE("nothing of a step leaves before it is durable", "[server_core]") {
   Inbox<std::string> order;
   ServerOptions options = test::server_options();
   options.journal = std::make_unique<OrderedJournal>(order);
-  World world(std::move(options));
   Heard heard;
+  World world(std::move(options));
   LocalSession& session = world.attach(heard);
   run_up(world, session, heard, "job");
   // The Commit was heard, so generation 0 was written.
@@ -155,8 +155,8 @@ TEST_CASE("nothing of a step leaves before it is durable", "[server_core]") {
 TEST_CASE("a journal that fails stops the server, and nothing more is said", "[server_core]") {
   ServerOptions options = test::server_options();
   options.journal = std::make_unique<FailingJournal>();
-  World world(std::move(options));
   Heard heard;
+  World world(std::move(options));
   LocalSession& session = world.attach(heard);
   world.send(session, test::join_message("job", "a", 1, 1));
   const auto why = world.broken.next();
@@ -174,13 +174,13 @@ TEST_CASE("a journal that fails stops the server, and nothing more is said", "[s
 }
 
 TEST_CASE("the store serves members only, and its end is told", "[server_core]") {
-  World world;
   Heard stranger;
+  Heard heard;
+  World world;
   LocalSession& outside = world.attach(stranger);
   world.thread.on_io([&] { outside.store(store_request(StoreRequest::Op::kSet, 1, "k", "v")); });
   REQUIRE(stranger.store.next()->status == StoreReply::Status::kStale);
 
-  Heard heard;
   LocalSession& session = world.attach(heard);
   run_up(world, session, heard, "job");
   world.thread.on_io([&] {
@@ -204,8 +204,8 @@ TEST_CASE("the store serves members only, and its end is told", "[server_core]")
 }
 
 TEST_CASE("an operator's stop is answered once", "[server_core]") {
+  Heard heard;  // outlives those who fill it
   World world;
-  Heard heard;
   LocalSession& session = world.attach(heard);
   run_up(world, session, heard, "job");
   Inbox<bool> answers;
@@ -220,21 +220,21 @@ TEST_CASE("an operator's stop is answered once", "[server_core]") {
 }
 
 TEST_CASE("a server that stops says so and closes its sessions", "[server_core]") {
-  World world;
   Heard heard;
+  Heard late;
+  World world;
   LocalSession& session = world.attach(heard);
   run_up(world, session, heard, "job");
   world.thread.on_io([&] { world.core->stop("told to"); });
   REQUIRE(heard.next<ServerLeaving>());
   CHECK(heard.closed.next() == "server_leaving: told to");
-  Heard late;
   world.attach(late);
   CHECK(late.closed.next() == "the server is going away");
 }
 
 TEST_CASE("a closed session is a lost stream and hears nothing more", "[server_core]") {
+  Heard heard;  // outlives those who fill it
   World world;
-  Heard heard;
   LocalSession& session = world.attach(heard);
   run_up(world, session, heard, "job");
   world.thread.on_io([&] {
@@ -251,8 +251,8 @@ TEST_CASE("a closed session is a lost stream and hears nothing more", "[server_c
 }
 
 TEST_CASE("sessions outlive their server without harm", "[server_core]") {
+  Heard heard;  // outlives those who fill it
   World world;
-  Heard heard;
   LocalSession& session = world.attach(heard);
   run_up(world, session, heard, "job");
   world.thread.on_io([&] { world.core.reset(); });
@@ -274,8 +274,8 @@ TEST_CASE("the broker and the store, agent to server and back", "[server_core]")
    private:
     LocalSession& session_;
   };
+  Heard heard;  // outlives those who fill it
   World world;
-  Heard heard;
   LocalSession& session = world.attach(heard);
   run_up(world, session, heard, "job");
   Link link(session);
