@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "absl/status/status.h"
+#include <absl/status/status.h>
+
 #include "launcher/commands/options.h"
 #include "launcher/commands/text.h"
 

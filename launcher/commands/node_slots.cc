@@ -13,7 +13,8 @@
 #include <set>
 #include <sstream>
 
-#include "absl/status/status.h"
+#include <absl/status/status.h>
+
 #include "launcher/commands/text.h"
 
 namespace muster::launcher {

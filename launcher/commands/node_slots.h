@@ -10,7 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include <absl/status/statusor.h>
+
 #include "launcher/commands/options.h"
 
 namespace muster::launcher {

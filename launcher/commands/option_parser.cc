@@ -9,7 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "absl/status/status.h"
+#include <absl/status/status.h>
+
 #include "launcher/commands/option_table.h"
 #include "launcher/commands/options.h"
 #include "launcher/commands/text.h"
@@ -46,8 +47,10 @@ class Parser {
     for (std::size_t i = 0; i < option_table().size(); ++i) {
       line_.settings[i].text = option_table()[i].fallback;
     }
-    if (absl::Status status = read_variables(); !status.ok()) return status;
+    // Words first: whoever asks for help gets it whatever the variables say.
     if (absl::Status status = read_words(); !status.ok()) return status;
+    if (line_.help) return std::move(line_);
+    if (absl::Status status = read_variables(); !status.ok()) return status;
     return std::move(line_);
   }
 
@@ -99,6 +102,7 @@ class Parser {
       ignore(variable, option);
       return absl::OkStatus();
     }
+    if (line_.settings[index].source == "flag") return absl::OkStatus();
     // Kubeflow writes PET_STANDALONE="" for "yes".
     const bool bare_yes = text.empty() && option.name == "standalone";
     line_.settings[index] = {bare_yes ? "1" : text, variable};

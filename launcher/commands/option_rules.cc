@@ -7,7 +7,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/status/status.h"
+#include <absl/status/status.h>
+
 #include "launcher/commands/chaos_plan.h"
 #include "launcher/commands/option_table.h"
 #include "launcher/commands/options.h"

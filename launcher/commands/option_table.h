@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "absl/status/status.h"
+#include <absl/status/status.h>
 
 namespace muster::launcher {
 

@@ -7,7 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "absl/status/status.h"
+#include <absl/status/status.h>
+
 #include "launcher/commands/options.h"
 
 namespace muster::launcher::apply {

@@ -16,7 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include <absl/status/statusor.h>
+
 #include "proto/base/faults.h"
 #include "proto/base/job.h"
 #include "proto/base/time.h"

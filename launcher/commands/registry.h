@@ -11,7 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include <absl/status/status.h>
+
 #include "launcher/commands/options.h"
 #include "proto/base/ids.h"
 

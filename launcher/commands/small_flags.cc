@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "absl/status/status.h"
+#include <absl/status/status.h>
+
 #include "launcher/commands/options.h"
 #include "launcher/commands/text.h"
 

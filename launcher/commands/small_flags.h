@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include <absl/status/statusor.h>
 
 namespace muster::launcher {
 

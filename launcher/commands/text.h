@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "absl/strings/string_view.h"
+#include <absl/strings/string_view.h>
 
 namespace muster::launcher {
 

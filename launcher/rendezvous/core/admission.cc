@@ -79,8 +79,8 @@ std::optional<JoinRefused> refused_by_job(const JobSpec& ours, const Join& join,
   const JobSpec& theirs = join.spec;
   const std::string job = "job " + quoted(ours.job) + by_holder(holder);
   if (theirs.program_hash != ours.program_hash) {
-    return refusal(Why::kOtherProgram,
-                   job + " runs program " + quoted(ours.program) + ", not " + quoted(theirs.program));
+    return refusal(Why::kOtherProgram, job + " runs program " + quoted(ours.program) + ", not " +
+                                           quoted(theirs.program));
   }
   if (theirs.min_nodes != ours.min_nodes || theirs.max_nodes != ours.max_nodes) {
     return refusal(Why::kOtherNodes,

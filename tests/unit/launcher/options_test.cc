@@ -159,6 +159,23 @@ TEST_CASE("variables: nonsense is named, empty is unset") {
   CHECK(resolve({"--nnodes=1"}, {{"PET_NNODES", "two"}}).ok);
 }
 
+TEST_CASE("help comes whatever the variables say") {
+  const auto line = parse_command_line({"--help"}, {{"PET_ROLE", "x"}, {"PET_NNODES", "?"}});
+  REQUIRE(line.ok());
+  CHECK(line->help);
+}
+
+TEST_CASE("no option's variable is one that workers are given") {
+  for (const std::string& variable : option_variables()) {
+    INFO(variable);
+    for (const char* worker :
+         {"JOB_ID", "RUN_ID", "NODE", "GENERATION", "RESTART_REASON", "STORE", "STORE_TOKEN_FILE",
+          "PROGRESS_FILE", "STOP_FILE", "ASSIGNMENT_FILE", "RUN_DIR"}) {
+      CHECK(variable != cat("MUSTER_", worker));
+    }
+  }
+}
+
 TEST_CASE("Kubeflow's spellings") {
   CHECK(resolve({}, {{"PET_STANDALONE", ""}}).options.standalone);
   CHECK(resolve({}, {{"PET_N_PROC_PER_NODE", "4"}}).options.nproc == "4");
