@@ -25,6 +25,14 @@ bool times_in_range(const JobPolicy& policy) {
   return policy.heartbeat > Duration{0} && policy.node_timeout > Duration{0};
 }
 
+// Room to count on from whatever an agent brings.
+bool numbers_in_range(const Reattach& known) {
+  constexpr std::uint64_t kMost = 1ULL << 48U;
+  constexpr std::uint32_t kMostRestarts = 1000000;
+  return known.generation >= kNoGeneration && known.generation < static_cast<Generation>(kMost) &&
+         known.incarnation < kMost && known.epoch < kMost && known.restarts_used < kMostRestarts;
+}
+
 std::string quoted(const std::string& text) {
   return '"' + text + '"';
 }
@@ -62,6 +70,10 @@ std::optional<JoinRefused> refused_for_content(const Envelope& envelope, const J
   }
   if (node.slots == 0 || node.slots > kMaxSlots) {
     return invalid("a node has 1 to 4096 workers");
+  }
+  if (spec.faults.faults.size() > kMaxFaults) return invalid("the fault plan has too many faults");
+  if (join.reattach && !numbers_in_range(*join.reattach)) {
+    return invalid("a number of the earlier attachment is out of range");
   }
   if (!times_in_range(spec.policy)) return invalid("a duration is negative, zero or too long");
   return std::nullopt;

@@ -23,7 +23,8 @@ std::optional<JoinRefused> refused_by_job(const JobSpec& ours, const Join& join,
 
 JoinRefused refusal(JoinRefused::Why why, std::string text);
 
-inline constexpr std::uint32_t kMaxSlots = 4096;   // workers of one node
+inline constexpr std::uint32_t kMaxSlots = 4096;  // workers of one node
+inline constexpr std::size_t kMaxFaults = 1024;
 inline constexpr std::size_t kMaxNameBytes = 255;  // job ids, node names
 
 }  // namespace muster::rendezvous

@@ -25,9 +25,8 @@ void Budget::progressed() {
 void Budget::adopt(std::uint32_t used, Instant now) {
   // When they were charged is not known; "just now" can only be too strict.
   for (; used_ < used; ++used_) {
-    if (policy_.max_restarts_window && charges_.size() < policy_.max_restarts) {
-      charges_.push_back(now);
-    }
+    const bool counts = policy_.max_restarts_window && charges_.size() < policy_.max_restarts;
+    if (counts) charges_.push_back(now);
   }
 }
 

@@ -17,6 +17,14 @@ constexpr int kQuit = 3;
 constexpr int kAbort = 6;
 constexpr int kTerm = 15;
 
+constexpr std::size_t kMostTail = 4096;
+constexpr std::size_t kMostErrorFile = 65536;
+
+// The last `most` bytes of a tail that an agent should have cut itself.
+std::string cut(const std::string& text, std::size_t most) {
+  return text.size() <= most ? text : text.substr(text.size() - most);
+}
+
 bool is_loss(const Cause& cause) {
   return cause.failure.kind == FailureKind::kNodeLost;
 }
@@ -115,8 +123,8 @@ Failure to_failure(const WorkerExited& exited, const NodeName& node) {
   failure.local_rank = exited.local_rank;
   if (exited.pid > 0) failure.pid = exited.pid;
   failure.detail = exited.status.detail;
-  failure.stderr_tail = exited.stderr_tail;
-  failure.error_file = exited.error_file;
+  failure.stderr_tail = cut(exited.stderr_tail, kMostTail);
+  if (exited.error_file.size() <= kMostErrorFile) failure.error_file = exited.error_file;
   failure.secondary = exited.secondary;
   switch (exited.status.kind) {
     case ExitStatus::Kind::kExited:

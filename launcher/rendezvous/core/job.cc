@@ -132,8 +132,9 @@ JobEvent Job::job_event(EventBody body) const {
 }
 
 JobEvent Job::started_event() const {
-  return job_event(
-      event::JobStarted{spec_.min_nodes, spec_.max_nodes, spec_.policy.max_restarts});
+  JobEvent event;
+  event.body = event::JobStarted{spec_.min_nodes, spec_.max_nodes, spec_.policy.max_restarts};
+  return event;
 }
 
 JobEvent Job::node_event(const NodeName& node, EventBody body) const {

@@ -184,6 +184,8 @@ class Job {
 
   // ---- job_round.cc
   void open_round(FormReason reason, bool wait_for_max);
+  bool may_be_chosen(const NodeName& name, const Member& member) const;
+  std::size_t count_candidates();
   std::vector<Member*> candidates();
   bool awaits_previous_member() const;
   bool try_publish();
@@ -231,7 +233,7 @@ class Job {
   // ---- job_liveness.cc
   bool on(Member& member, const Envelope& envelope, const Heartbeat& heartbeat);
   bool on(Member& member, const Envelope& envelope, const Leave& leave);
-  void note_progress(const Heartbeat& heartbeat);
+  void note_progress(const Member& member);
   Instant lost_at(const Member& member) const;
   void check_losses();
   void lose(const NodeName& node, const std::string& why);
@@ -303,6 +305,15 @@ class Job {
   std::optional<Instant> recovery_due_;
   bool server_left_ = false;
 
+  // The picture for those who wait depends on these alone; most events change none of them.
+  struct PictureKey {
+    Phase phase = Phase::kForming;
+    bool last_call = false;
+    std::uint64_t version = 0;  // of the member list
+    bool operator==(const PictureKey&) const = default;
+  };
+  std::uint64_t picture_version_ = 0;
+  std::optional<PictureKey> said_key_;
   std::optional<Waiting> said_waiting_;  // as last broadcast, less `remaining`
   Instant said_waiting_at_;
   std::optional<Instant> say_waiting_at_;

@@ -76,6 +76,7 @@ Member& Job::admit(SessionId session, const std::string& peer, const Join& join,
   member.heard_at = now_;
   shared_.sessions.attach(session, {this, join.node.name, incarnation});
   last_incarnation_ = std::max(last_incarnation_, incarnation);
+  ++picture_version_;
   last_leave_signal_ = 0;
   changed();
   watch(member);

@@ -2,6 +2,7 @@
 //
 // The outcome: decided once, told to everyone, and kept for those who ask late.
 #include <algorithm>
+#include <iterator>
 
 #include "launcher/rendezvous/core/job.h"
 #include "proto/base/check.h"
@@ -12,6 +13,10 @@ namespace {
 
 // A member that cannot be reached may come back for the outcome at least this long.
 constexpr Duration kShortestReading = 10s;
+
+Duration reading_time(const JobPolicy& policy) {
+  return std::max(policy.node_timeout, kShortestReading);
+}
 
 }  // namespace
 
@@ -43,9 +48,11 @@ void Job::finish(Outcome outcome) {
   }
   publish_event(job_event(event::JobFinished{*outcome_}));
   for (const auto& [name, member] : members_) {
+    if (member.leaving && !member.connected()) continue;
     unread_.insert(name);
     send(member, OutcomeNotice{*outcome_});
   }
+  over_at_ = now_ + reading_time(spec_.policy);
 }
 
 double Job::goodput() const {
@@ -62,24 +69,23 @@ bool Job::on(Member& member, const Envelope&, const OutcomeSeen&) {
 
 // Until when a member that has not confirmed the outcome is waited for.
 Instant Job::read_by(const Member& member) const {
-  const Duration reading = std::max(spec_.policy.node_timeout, kShortestReading);
+  const Duration reading = reading_time(spec_.policy);
   const Instant since = member.connected() ? member.heard_at : member.stream_lost_at;
   // One that lives on but never confirms holds nobody up for ever.
   return std::clamp(since, finished_at_, finished_at_ + spec_.policy.stop_grace) + reading;
 }
 
+// `over_at_` is no later than the first end of a wait; it is looked at when it is due.
 void Job::check_over() {
   if (!finished() || over_ || server_left_) return;
-  over_at_.reset();
-  for (auto name = unread_.begin(); name != unread_.end();) {
-    const Member* member = find(*name);
-    const bool gone = member == nullptr || (member->leaving && !member->connected());
-    if (gone || read_by(*member) <= now_) {
-      name = unread_.erase(name);
-      continue;
+  if (!unread_.empty() && now_ >= *over_at_) {
+    Instant next = finished_at_ + shared_.options.limits.outcome_kept;
+    for (auto name = unread_.begin(); name != unread_.end();) {
+      const Instant until = read_by(members_.at(*name));
+      if (until > now_) next = std::min(next, until);
+      name = until <= now_ ? unread_.erase(name) : std::next(name);
     }
-    over_at_ = earlier(over_at_, read_by(*member));
-    ++name;
+    over_at_ = next;
   }
   if (!unread_.empty()) return;
   over_ = true;

@@ -10,19 +10,21 @@ namespace muster::rendezvous {
 namespace {
 
 constexpr std::size_t kLeavesKept = 16;
+constexpr int kLastSignal = 64;
 
 }  // namespace
 
 bool Job::on(Member& member, const Envelope&, const Heartbeat& heartbeat) {
   member.progress = heartbeat.progress;
-  if (phase_ == Phase::kRunning) note_progress(heartbeat);
+  if (member.progress.size() > member.facts.slots) member.progress.resize(member.facts.slots);
+  if (phase_ == Phase::kRunning && works_in_life(member)) note_progress(member);
   send(member, HeartbeatAck{heartbeat.sequence});
   return true;
 }
 
-void Job::note_progress(const Heartbeat& heartbeat) {
+void Job::note_progress(const Member& member) {
   bool progressed = false;
-  for (const RankProgress& rank : heartbeat.progress) {
+  for (const RankProgress& rank : member.progress) {
     reports_steps_ = true;
     progressed = progressed || rank.step > best_step_;
     best_step_ = std::max(best_step_, rank.step);
@@ -39,17 +41,19 @@ bool Job::on(Member& member, const Envelope&, const Leave& leave) {
   if (finished() || member.leaving) return true;
   const NodeName& name = member.facts.name;
   member.leaving = true;
-  if (leave.signal > 0) {
-    leaves_.emplace_back(now_, leave.signal);
+  const int signal = leave.signal > 0 && leave.signal <= kLastSignal ? leave.signal : 0;
+  ++picture_version_;
+  if (signal > 0) {
+    leaves_.emplace_back(now_, signal);
     if (leaves_.size() > kLeavesKept) leaves_.pop_front();
   }
   publish_event(node_event(name, event::NodeLeft{event::NodeLeft::Why::kLeave}));
-  if (!anyone_remains()) last_leave_signal_ = leave.signal;
+  if (!anyone_remains()) last_leave_signal_ = signal;
   if (phase_ == Phase::kPreparing && round_->chosen.contains(name)) reopen_round();
   // With its ranks finished it takes nothing with it.
   if (!works_in_life(member) || all_done(name)) return true;
   std::string reason = "node " + name + " leaves";
-  if (leave.signal > 0) reason += ": " + signal_name(leave.signal);
+  if (signal > 0) reason += ": " + signal_name(signal);
   begin_stop(StopWhy::kLeave, true, std::move(reason));
   return true;
 }
@@ -67,11 +71,9 @@ void Job::stream_lost(const Attachment& from, SessionId session, Instant now) {
   if (member == nullptr || member->session != session || server_left_) return;
   member->session.reset();
   member->stream_lost_at = now;
-  if (finished()) {
-    over_at_ = over_ ? std::nullopt : earlier(over_at_, read_by(*member));
-  } else if (member->leaving && !working_.contains(name)) {
+  if (member->leaving && (finished() || !working_.contains(name))) {
     remove(name);
-  } else {
+  } else if (!finished()) {
     // One that leaves ends its stream after its workers and their confirmation: a stream that
     // breaks before may come back with it.
     watch(*member);
@@ -147,6 +149,8 @@ void Job::remove(const NodeName& node) {
   stopped_working(node);
   if (life_ && !life_->ended) life_->unstarted.erase(node);
   members_.erase(node);
+  unread_.erase(node);
+  ++picture_version_;
   if (phase_ == Phase::kPreparing && round_->chosen.contains(node)) reopen_round();
 }
 

@@ -38,16 +38,28 @@ void Job::open_round(FormReason reason, bool wait_for_max) {
   next_attempt_ = 0;
 }
 
-// Who could take part now: previous members first, by their old place; then by arrival.
+bool Job::may_be_chosen(const NodeName& name, const Member& member) const {
+  return member.connected() && !member.leaving && !working_.contains(name) &&
+         member.ask_again_at <= now_;
+}
+
+std::size_t Job::count_candidates() {
+  std::size_t count = 0;
+  for (const auto& [name, member] : members_) {
+    if (may_be_chosen(name, member)) {
+      ++count;
+    } else if (member.ask_again_at > now_) {
+      forming_deadline_ = earlier(forming_deadline_, member.ask_again_at);
+    }
+  }
+  return count;
+}
+
+// Who takes part: previous members first, by their old place; then by arrival.
 std::vector<Member*> Job::candidates() {
   std::vector<Member*> chosen;
   for (auto& [name, member] : members_) {
-    if (!member.connected() || member.leaving || working_.contains(name)) continue;
-    if (member.ask_again_at > now_) {
-      forming_deadline_ = earlier(forming_deadline_, member.ask_again_at);
-      continue;
-    }
-    chosen.push_back(&member);
+    if (may_be_chosen(name, member)) chosen.push_back(&member);
   }
   const auto place = [&](const Member* member) {
     const auto at = life_ ? life_->group_ranks.find(member->facts.name)
@@ -58,6 +70,7 @@ std::vector<Member*> Job::candidates() {
   };
   std::sort(chosen.begin(), chosen.end(),
             [&](const Member* a, const Member* b) { return place(a) < place(b); });
+  if (chosen.size() > spec_.max_nodes) chosen.resize(spec_.max_nodes);
   return chosen;
 }
 
@@ -78,10 +91,10 @@ bool Job::try_publish() {
     return true;
   }
   forming_deadline_.reset();
-  std::vector<Member*> chosen = candidates();
-  if (chosen.size() < spec_.max_nodes && awaits_previous_member()) return false;
-  bool enough = chosen.size() >= spec_.max_nodes;
-  if (!enough && chosen.size() >= spec_.min_nodes) {
+  const std::size_t here = count_candidates();
+  if (here < spec_.max_nodes && awaits_previous_member()) return false;
+  bool enough = here >= spec_.max_nodes;
+  if (!enough && here >= spec_.min_nodes) {
     if (wait_for_max_ && !last_call_until_) last_call_until_ = now_ + spec_.policy.last_call;
     enough = !wait_for_max_ || now_ >= *last_call_until_;
     if (!enough) forming_deadline_ = earlier(forming_deadline_, last_call_until_);
@@ -94,8 +107,7 @@ bool Job::try_publish() {
     forming_deadline_ = earlier(forming_deadline_, join_deadline_);
   }
   if (!enough) return false;
-  if (chosen.size() > spec_.max_nodes) chosen.resize(spec_.max_nodes);
-  publish(std::move(chosen));
+  publish(candidates());
   return true;
 }
 
@@ -319,23 +331,23 @@ void Job::say_waiting_to(const Member& member, const Waiting& waiting) {
 }
 
 void Job::say_waiting() {
-  std::optional<Waiting> now_waiting;
-  if (!server_left_) now_waiting = picture();
-  if (now_waiting == said_waiting_) {
-    say_waiting_at_.reset();
-    return;
-  }
+  const PictureKey key{phase_, last_call_until_.has_value(), picture_version_};
+  if (said_key_ == key && !say_waiting_at_) return;
+  std::optional<Waiting> waiting;
+  if (!server_left_) waiting = picture();
   const bool chatty = members_.size() <= kChattyMembers;
-  if (now_waiting && !chatty && now_ < said_waiting_at_ + kQuietInterval) {
+  if (waiting && waiting != said_waiting_ && !chatty && now_ < said_waiting_at_ + kQuietInterval) {
     say_waiting_at_ = said_waiting_at_ + kQuietInterval;
     return;
   }
+  said_key_ = key;
   say_waiting_at_.reset();
-  said_waiting_ = now_waiting;
+  if (waiting == said_waiting_) return;
+  said_waiting_ = waiting;
   said_waiting_at_ = now_;
-  if (!now_waiting) return;
+  if (!waiting) return;
   for (const auto& [name, member] : members_)
-    say_waiting_to(member, *now_waiting);
+    say_waiting_to(member, *waiting);
 }
 
 }  // namespace muster::rendezvous

@@ -46,8 +46,11 @@ bool Job::on(Member& member, const Envelope& envelope, const WorkersStarted& sta
   life_->unstarted.erase(name);
   if (!life_->announced.insert(name).second) return true;  // told again after a broken stream
   const MemberRanks& own = *ranks_of(name);
+  std::set<std::uint32_t> told;
   for (const StartedWorker& worker : started.workers) {
-    if (worker.rank < own.first_rank || worker.rank - own.first_rank >= own.count) continue;
+    if (!told.insert(worker.rank).second || worker.rank < own.first_rank ||
+        worker.rank - own.first_rank >= own.count)
+      continue;
     JobEvent event = node_event(name, event::WorkerStarted{first_word(spec_.program)});
     event.rank = worker.rank;
     event.local_rank = worker.rank - own.first_rank;
