@@ -11,11 +11,14 @@ target_link_libraries(agent_process_probe PRIVATE muster::options)
 set_target_properties(agent_process_probe PROPERTIES
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
-foreach(name IN ITEMS spawn worker console stdin guardian)
-  muster_test(agent_process_${name} LABEL integration
-    SOURCES ${dir}/${name}_test.cc ${dir}/harness.cc
-    LINK muster::agent_process)
-  target_compile_definitions(agent_process_${name} PRIVATE
-    PROBE="$<TARGET_FILE:agent_process_probe>")
-  add_dependencies(agent_process_${name} agent_process_probe)
-endforeach()
+function(agent_process_test name source)
+  muster_test(${name} LABEL integration SOURCES ${dir}/${source} ${dir}/harness.cc
+              LINK muster::agent_process)
+  target_compile_definitions(${name} PRIVATE PROBE="$<TARGET_FILE:agent_process_probe>")
+  add_dependencies(${name} agent_process_probe)
+endfunction()
+agent_process_test(agent_process_spawn spawn_test.cc)
+agent_process_test(agent_process_worker worker_test.cc)
+agent_process_test(agent_process_console console_test.cc)
+agent_process_test(agent_process_stdin stdin_test.cc)
+agent_process_test(agent_process_guardian guardian_test.cc)

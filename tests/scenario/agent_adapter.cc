@@ -220,7 +220,7 @@ class AgentAdapter : public Adapter {
         {"port_failed", &AgentAdapter::port_failed},// port_failed REASON [attempt=A]
         {"commit", &AgentAdapter::commit},          // commit g=G [attempt=A]
         {"spawned", &AgentAdapter::spawned},        // spawned LOCAL_RANK
-        {"ended", &AgentAdapter::ended},            // ended LOCAL_RANK code=N | signal=N | exec=TEXT
+        {"ended", &AgentAdapter::ended},            // ended LOCAL_RANK code=N|signal=N|exec=TEXT
         {"gone", &AgentAdapter::gone},              // gone LOCAL_RANK
         {"unkillable", &AgentAdapter::unkillable},  // unkillable LOCAL_RANK
         {"stop", &AgentAdapter::stop},              // stop [g=G] [planned=yes] : a stop order
