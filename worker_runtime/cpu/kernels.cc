@@ -49,7 +49,6 @@ std::size_t attention_scratch(const AttentionShape& shape) {
   const auto up = [](std::size_t n) { return (n + 15) / 16 * 16; };
   const std::size_t columns = up(shape.time);
   const std::size_t padded = up(shape.head_size);
-  constexpr std::size_t kQueryBlock = 32;
   // The backward pass needs most: five [time][padded], two [head_size][columns], the block's
   // three [block][columns] and one [block][padded].
   return 5 * shape.time * padded + 2 * shape.head_size * columns + 3 * kQueryBlock * columns +

@@ -37,6 +37,8 @@ struct AttentionShape {
   std::size_t heads = 0;
   std::size_t head_size = 0;
 };
+// Query rows that attention works on at a time.
+inline constexpr std::size_t kQueryBlock = 32;
 // Elements of A that the attention kernels need as scratch.
 std::size_t attention_scratch(const AttentionShape& shape);
 

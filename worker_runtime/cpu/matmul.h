@@ -7,6 +7,7 @@
 // Thread rule: one thread per object at a time; the calling thread computes alone (ComputeScope).
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <memory>
 #include <string>

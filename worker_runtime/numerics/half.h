@@ -5,7 +5,6 @@
 // payload bits kept). The same bits on every host and device, and those of F16C's instructions.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "worker_runtime/numerics/hd.h"
@@ -22,10 +21,10 @@ struct F16 {
 namespace numerics {
 
 MUSTER_HD std::uint32_t bits_of(float x) {
-  return std::bit_cast<std::uint32_t>(x);
+  return __builtin_bit_cast(std::uint32_t, x);
 }
 MUSTER_HD float from_bits(std::uint32_t x) {
-  return std::bit_cast<float>(x);
+  return __builtin_bit_cast(float, x);
 }
 
 MUSTER_HD float to_float(Bf16 x) {

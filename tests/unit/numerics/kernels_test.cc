@@ -209,6 +209,44 @@ TEST_CASE("an epilogue rounds once") {
   }
 }
 
+// Attention over two positions and one channel, written out: which values are rounded to S, and
+// that nothing else is.
+template <class S>
+float kept(float x) {
+  S stored{};
+  kernels<S>(Isa::kPortable).narrow(&x, &stored, 1);
+  return numerics::to_float(stored);
+}
+
+TEMPLATE_TEST_CASE("attention rounds probabilities, their gradients and results, once each", "",
+                   Bf16, F16) {
+  using S = TestType;
+  const Kernels<S>& k = kernels<S>(best_isa());
+  const AttentionShape shape{2, 1, 1};
+  std::vector<float> scratch(attention_scratch(shape)), stats(4), dout;
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    const auto qkv = random_values<S>(6, seed);
+    dout = random_values<float>(2, seed + 1000);
+    std::vector<S> y(2), d(6);
+    k.attention(shape, qkv.data(), y.data(), stats.data(), scratch.data());
+    k.attention_backward(shape, qkv.data(), stats.data(), dout.data(), d.data(), scratch.data());
+    const auto in = [&](std::size_t i) { return numerics::to_float(qkv[i]); };
+    const float q = in(3), k0 = in(1), k1 = in(4), v0 = in(2), v1 = in(5);
+    const float s0 = q * k0, s1 = q * k1;
+    const float e0 = numerics::exp(s0 - std::max(s0, s1));
+    const float e1 = numerics::exp(s1 - std::max(s0, s1));
+    const float p0 = e0 * (1.0F / (e0 + e1)), p1 = e1 * (1.0F / (e0 + e1));
+    REQUIRE(numerics::to_float(y[1]) ==
+            kept<S>(numerics::multiply_add(kept<S>(p1), v1, kept<S>(p0) * v0)));
+    const float g0 = kept<S>(dout[0]), g1 = kept<S>(dout[1]);
+    const float mean = p0 * (g1 * v0) + p1 * (g1 * v1);
+    const float d0 = kept<S>(p0 * (g1 * v0 - mean)), d1 = kept<S>(p1 * (g1 * v1 - mean));
+    CHECK(numerics::to_float(d[3]) == kept<S>(numerics::multiply_add(d1, k1, d0 * k0)));
+    CHECK(numerics::to_float(d[1]) == kept<S>(d0 * q));
+    CHECK(numerics::to_float(d[2]) == kept<S>(numerics::multiply_add(kept<S>(p0), g1, g0)));
+  }
+}
+
 // Checks `gradient` of sum(f(x) * direction) against central differences in every element.
 void check_gradient(std::vector<double> x, const std::vector<double>& gradient,
                     const std::function<double(const std::vector<double>&)>& f) {

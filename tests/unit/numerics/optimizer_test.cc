@@ -135,7 +135,8 @@ TEST_CASE("the norm does not depend on how the layout is cut, and clipping follo
   CHECK(norm == Approx(0.25 * std::sqrt(static_cast<double>(exact))).epsilon(1e-13));
   CHECK(clip_factor(norm, 0) == 1.0);
   CHECK(clip_factor(0.5, 1.0) == 1.0);
-  CHECK(clip_factor(4.0, 1.0) == Approx(1.0 / 4.000001));
+  CHECK(clip_factor(4.0, 1.0) == Approx(1.0 / 4.000001).epsilon(1e-12));
+  CHECK(clip_factor(4.0, 2.0) == Approx(2.0 / 4.000001).epsilon(1e-12));
   CHECK(clip_factor(4.0, 8.0) == 1.0);
 }
 

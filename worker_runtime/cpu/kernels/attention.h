@@ -11,8 +11,6 @@
 namespace muster::runtime {
 namespace {
 
-inline constexpr std::size_t kQueryBlock = 32;
-
 // One head's part of a [time][stride] matrix: dense rows of `padded` (zeroes at the end), or
 // transposed to [head_size][padded].
 template <class S, class In, class A>
