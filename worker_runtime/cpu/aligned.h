@@ -4,13 +4,25 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
-#include <memory>
 #include <new>
-#include <span>
 #include <type_traits>
+#include <vector>
 
 namespace muster::runtime {
+
+template <class T>
+struct AlignedAllocator {
+  using value_type = T;
+  static constexpr std::align_val_t kAlignment{64};
+  AlignedAllocator() = default;
+  template <class U>
+  explicit AlignedAllocator(const AlignedAllocator<U>&) {}
+  T* allocate(std::size_t count) {
+    return static_cast<T*>(::operator new(count * sizeof(T), kAlignment));
+  }
+  void deallocate(T* p, std::size_t) { ::operator delete(p, kAlignment); }
+  bool operator==(const AlignedAllocator&) const { return true; }
+};
 
 template <class T>
 class AlignedArray {
@@ -18,28 +30,14 @@ class AlignedArray {
 
  public:
   AlignedArray() = default;
-  explicit AlignedArray(std::size_t size)
-      : data_(static_cast<T*>(::operator new(size * sizeof(T), kAlignment))), size_(size) {
-    clear();
-  }
+  explicit AlignedArray(std::size_t size) : values_(size) {}
 
-  T* data() { return data_.get(); }
-  const T* data() const { return data_.get(); }
-  std::size_t size() const { return size_; }
-  std::span<T> span() { return {data(), size_}; }
-
-  // All bits zero.
-  void clear() {
-    if (size_ != 0) std::memset(static_cast<void*>(data_.get()), 0, size_ * sizeof(T));
-  }
+  T* data() { return values_.data(); }
+  const T* data() const { return values_.data(); }
+  std::size_t size() const { return values_.size(); }
 
  private:
-  static constexpr std::align_val_t kAlignment{64};
-  struct Release {
-    void operator()(T* p) const { ::operator delete(p, kAlignment); }
-  };
-  std::unique_ptr<T[], Release> data_;
-  std::size_t size_ = 0;
+  std::vector<T, AlignedAllocator<T>> values_;
 };
 
 }  // namespace muster::runtime

@@ -7,10 +7,10 @@
 // Thread rule: one thread per object at a time; the calling thread computes alone (ComputeScope).
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <tuple>
 
 namespace muster::runtime {
 
@@ -35,7 +35,10 @@ struct ProductShape {
   std::size_t m = 0;
   std::size_t n = 0;
   std::size_t k = 0;
-  auto operator<=>(const ProductShape&) const = default;
+  bool operator<(const ProductShape& other) const {
+    return std::tie(transpose_a, transpose_b, add, m, n, k) <
+           std::tie(other.transpose_a, other.transpose_b, other.add, other.m, other.n, other.k);
+  }
 };
 
 class Matmul {

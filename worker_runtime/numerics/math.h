@@ -108,8 +108,9 @@ struct SinCos {
 };
 // Sine and cosine of 2 pi u, u in [0, 1).
 MUSTER_HD SinCos sin_cos_turns(float u) {
-  const std::int32_t quarter = static_cast<std::int32_t>(u * 4.0F + 0.5F);
-  const float a = (u - static_cast<float>(quarter) * 0.25F) * 6.28318531F;
+  const float nearest = (u * 4.0F + kRoundMagic) - kRoundMagic;
+  const std::int32_t quarter = static_cast<std::int32_t>(nearest);
+  const float a = (u - nearest * 0.25F) * 6.28318531F;
   const float z = a * a;
   float s = 1.0F / 362880.0F;
   s = multiply_add(s, z, -1.0F / 5040.0F);
