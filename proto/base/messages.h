@@ -179,7 +179,7 @@ struct Waiting {
   Why why = Why::kBelowMin;
   std::uint32_t min_nodes = 0;
   std::uint32_t max_nodes = 0;
-  std::vector<NodeName> joined;
+  std::vector<NodeName> joined;  // the first 1024 by name
   std::uint32_t missing = 0;  // to reach min_nodes
   Duration remaining{0};      // until the next decision, where there is one
   bool operator==(const Waiting&) const = default;

@@ -20,7 +20,7 @@ constexpr std::uint32_t kMostRefusalDoublings = 5;
 // Beyond this many members the picture is told at intervals, and names are cut.
 constexpr std::size_t kChattyMembers = 32;
 constexpr Duration kQuietInterval = 1s;
-constexpr std::size_t kNamesTold = 64;
+constexpr std::size_t kNamesTold = 1024;
 
 Duration prepare_timeout(const JobPolicy& policy) {
   return std::max(2 * policy.heartbeat, kShortestPrepare);
@@ -336,8 +336,9 @@ void Job::say_waiting() {
   std::optional<Waiting> waiting;
   if (!server_left_) waiting = picture();
   const bool chatty = members_.size() <= kChattyMembers;
-  if (waiting && waiting != said_waiting_ && !chatty && now_ < said_waiting_at_ + kQuietInterval) {
-    say_waiting_at_ = said_waiting_at_ + kQuietInterval;
+  const Duration quiet = kQuietInterval * static_cast<std::int64_t>(1 + members_.size() / 1024);
+  if (waiting && waiting != said_waiting_ && !chatty && now_ < said_waiting_at_ + quiet) {
+    say_waiting_at_ = said_waiting_at_ + quiet;
     return;
   }
   said_key_ = key;
