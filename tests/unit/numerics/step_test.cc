@@ -30,10 +30,6 @@ struct Reference {
   const FlatLayout& layout;
   std::vector<Number> w;
 
-  Number at(const std::string& name, std::size_t i) const {
-    return w[layout.find(name)->offset + i];
-  }
-
   Row norm(const std::string& name, const Row& x) const {
     const double size = static_cast<double>(x.size());
     Number mean = 0;
@@ -42,19 +38,21 @@ struct Reference {
     Number variance = 0;
     for (const Number& v : x)
       variance += (v - mean) * (v - mean) / size;
+    const Number deviation = std::sqrt(variance + 1e-5);
+    const std::size_t weight = layout.find(name + ".weight")->offset;
+    const std::size_t bias = layout.find(name + ".bias")->offset;
     Row y(x.size());
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      y[i] = (x[i] - mean) / std::sqrt(variance + 1e-5) * at(name + ".weight", i) +
-             at(name + ".bias", i);
-    }
+    for (std::size_t i = 0; i < x.size(); ++i)
+      y[i] = (x[i] - mean) / deviation * w[weight + i] + w[bias + i];
     return y;
   }
 
   Row linear(const std::string& name, const Row& x, std::size_t out) const {
     const std::size_t weight = layout.find(name + ".weight")->offset;
+    const std::size_t bias = layout.find(name + ".bias")->offset;
     Row y(out);
     for (std::size_t o = 0; o < out; ++o) {
-      y[o] = at(name + ".bias", o);
+      y[o] = w[bias + o];
       for (std::size_t i = 0; i < x.size(); ++i)
         y[o] += x[i] * w[weight + i * out + o];
     }
@@ -107,11 +105,12 @@ struct Reference {
   // Sum of token losses of one sequence of kTime + 1 tokens.
   Number loss(const std::int32_t* tokens) const {
     const std::size_t c = static_cast<std::size_t>(kConfig.n_embd);
+    const std::size_t wte = layout.find("wte.weight")->offset;
+    const std::size_t wpe = layout.find("wpe.weight")->offset;
     std::vector<Row> x(kTime, Row(c));
     for (std::size_t t = 0; t < kTime; ++t) {
       for (std::size_t i = 0; i < c; ++i) {
-        x[t][i] = at("wte.weight", static_cast<std::size_t>(tokens[t]) * c + i) +
-                  at("wpe.weight", t * c + i);
+        x[t][i] = w[wte + static_cast<std::size_t>(tokens[t]) * c + i] + w[wpe + t * c + i];
       }
     }
     for (std::int64_t l = 0; l < kConfig.n_layer; ++l)
@@ -124,7 +123,7 @@ struct Reference {
       for (std::size_t v = 0; v < static_cast<std::size_t>(kConfig.vocab_size); ++v) {
         Number logit = 0;
         for (std::size_t i = 0; i < c; ++i)
-          logit += y[i] * at("wte.weight", v * c + i);
+          logit += y[i] * w[wte + v * c + i];
         sum += std::exp(logit);
         if (static_cast<std::int32_t>(v) == tokens[t + 1]) aim = logit;
       }
