@@ -3,6 +3,7 @@ muster_test(agent_core_test LABEL unit
   SOURCES unit/agent_core/end_test.cc unit/agent_core/environment_test.cc
           unit/agent_core/exit_status_test.cc unit/agent_core/lines_test.cc
           unit/agent_core/link_test.cc unit/agent_core/round_test.cc
+          unit/agent_core/signal_test.cc
           unit/agent_core/stop_ladder_test.cc unit/agent_core/walk_test.cc
           unit/agent_core/work_test.cc
   LINK muster::agent_core)

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/agent_core/rig.h"
+
+namespace muster::agent {
+namespace {
+
+Outcome outcome(OutcomeKind kind, int code, ExitClass exit_class) {
+  Outcome out;
+  out.kind = kind;
+  out.exit_code = code;
+  out.exit_class = exit_class;
+  return out;
+}
+Outcome success() {
+  return outcome(OutcomeKind::kSucceeded, 0, ExitClass::kSucceeded);
+}
+
+void end_all(Rig& rig, int signal) {
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    rig.ended(i, Rig::killed(signal));
+    rig.gone(i);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a signal before anything is known ends at once") {
+  Rig rig(test_config());
+  SECTION("before the start") {}
+  SECTION("connecting") {
+    rig.step(Started{});
+  }
+  SECTION("stream open") {
+    rig.step(Started{});
+    rig.step(LinkUp{});
+  }
+  rig.step(SignalReceived{2});
+  const Finish finish = rig.only<Finish>();
+  CHECK(finish.exit_code == 130);
+  CHECK(finish.exit_class == ExitClass::kSignal);
+  CHECK_FALSE(finish.outcome.has_value());
+}
+
+TEST_CASE("a signal while waiting for nodes: leave and end at once") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.step(SignalReceived{15});
+  CHECK(rig.sent<Leave>().at(0).signal == 15);
+  CHECK(rig.only<Finish>().exit_code == 143);
+}
+
+TEST_CASE("a signal between Prepare and Commit leaves no port behind and starts nothing") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.said(Prepare{0, rig.assignment(0, 2)}, 0);
+  rig.step(MasterPortHeld{0, 20001});
+  rig.step(SignalReceived{15});
+  CHECK(rig.has<ReleaseMasterPort>());
+  CHECK(rig.has<Finish>());
+  CHECK(rig.said(Commit{0, 20001}, 0).empty());
+}
+
+TEST_CASE("a signal while running: leave, file, signal as it came, then the end") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(ProgressSampled{{{0, 4, std::nullopt, 0s}}});
+  rig.step(SignalReceived{2});
+  CHECK(std::holds_alternative<Send>(rig.last.at(0)));
+  CHECK(rig.all<WriteStopFile>().size() == 2);
+  CHECK(rig.signals(0) == Signals{"2 leader"});  // at once, although it reports progress
+  CHECK(rig.signals(1) == Signals{"2 leader"});
+  CHECK(rig.phase() == Phase::kLeaving);
+  rig.ended(0, Rig::killed(2));
+  const WorkerExited report = rig.sent<WorkerExited>().at(0);
+  CHECK(report.agent_signaled);
+  CHECK(report.torn_down);
+  CHECK_FALSE(rig.has<NoteFirstCause>());
+  rig.gone(0);
+  rig.said(StopOrder{}, 0);  // the server stops the generation of the node that leaves
+  rig.ended(1, Rig::code(0));
+  rig.gone(1);
+  CHECK(rig.sent<StopConfirmed>().size() == 1);
+  CHECK(rig.only<Finish>().exit_code == 130);
+}
+
+TEST_CASE("a signal while workers are starting reaches those that are not spawned yet") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.form(0, 2);
+  rig.step(WorkerSpawned{0, 100});
+  rig.step(SignalReceived{15});
+  CHECK(rig.signals(0) == Signals{"15 leader"});
+  CHECK(rig.signals(1) == Signals{"15 leader"});
+  rig.step(WorkerSpawned{1, 101});
+  end_all(rig, 15);
+  CHECK(rig.only<Finish>().exit_code == 143);
+}
+
+TEST_CASE("the stop budget bounds the workers' grace, less what the agent needs") {
+  AgentConfig config = test_config(2, 2);
+  config.stop_budget = 10s;
+  Rig rig(config);
+  rig.join();
+  rig.run_generation(0, 2);
+  Duration grace = 7s;
+  SECTION("from the signal") {}
+  SECTION("a longer stop that is under way is cut") {
+    rig.said(StopOrder{}, 0);
+    rig.pass(1s);
+  }
+  rig.step(SignalReceived{15});
+  rig.pass(grace - 1ms);
+  CHECK(rig.signals(0).empty());
+  rig.pass(1ms);
+  CHECK(rig.signals(0) == kKilled);
+}
+
+TEST_CASE("the second signal shortens, the third kills; an echo within 100 ms counts as one") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(SignalReceived{2});
+  rig.now = rig.now + 100ms;
+  rig.step(SignalReceived{2});
+  CHECK(rig.last.empty());
+  rig.now = rig.now + 400ms;
+  rig.step(SignalReceived{2});
+  CHECK(rig.signals(0).empty());
+  SECTION("two seconds after the second") {
+    rig.pass(1900ms);
+    CHECK(rig.signals(0).empty());
+    rig.pass(100ms);
+    CHECK(rig.signals(0) == kKilled);
+  }
+  SECTION("the third") {
+    rig.now = rig.now + 200ms;
+    rig.step(SignalReceived{15});
+    CHECK(rig.signals(0) == kKilled);
+    CHECK(rig.signals(1) == kKilled);
+    end_all(rig, 9);
+    CHECK(rig.only<Finish>().exit_code == 130);  // the first one's
+  }
+}
+
+TEST_CASE("the only member waits shortly for the outcome of its leaving") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(0);
+  rig.step(SignalReceived{15});
+  end_all(rig, 15);
+  CHECK_FALSE(rig.has<Finish>());
+  SECTION("it comes") {
+    rig.said(OutcomeNotice{outcome(OutcomeKind::kStopped, 143, ExitClass::kStopped)}, 0);
+    CHECK(rig.sent<OutcomeSeen>().size() == 1);
+    CHECK(event_name(rig.only<Emit>().event.body) == std::string("job_finished"));
+    CHECK(rig.only<Finish>().exit_code == 143);
+    CHECK(rig.only<Finish>().exit_class == ExitClass::kSignal);
+  }
+  SECTION("it does not") {
+    rig.pass(499ms);
+    CHECK_FALSE(rig.has<Finish>());
+    rig.pass(1ms);
+    CHECK(rig.only<Finish>().exit_code == 143);
+  }
+  SECTION("the stream ends") {
+    rig.step(LinkDown{"closed"});
+    CHECK(rig.only<Finish>().exit_code == 143);
+    CHECK_FALSE(rig.has<Connect>());
+  }
+  SECTION("a second signal") {
+    rig.now = rig.now + 200ms;
+    rig.step(SignalReceived{15});
+    CHECK(rig.only<Finish>().exit_code == 143);
+  }
+}
+
+TEST_CASE("a job that succeeded before the signal was read is a success") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(0);
+  rig.ended(0, Rig::code(0));
+  rig.ended(1, Rig::code(0));
+  SECTION("outcome first") {
+    rig.said(OutcomeNotice{success()}, 0);
+    rig.step(SignalReceived{15});
+    CHECK(rig.signals(0) == Signals{"15 descendants"});  // leftovers need not have their grace now
+  }
+  SECTION("signal first") {
+    rig.step(SignalReceived{15});
+    rig.said(OutcomeNotice{success()}, 0);
+  }
+  rig.gone(0);
+  rig.gone(1);
+  CHECK(rig.only<Finish>().exit_code == 0);
+}
+
+TEST_CASE("a signal in the middle of a failure's stop") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.ended(0, Rig::code(1));
+  CHECK(rig.signals(1) == Signals{"15 leader"});
+  rig.step(SignalReceived{2});
+  CHECK(rig.sent<Leave>().size() == 1);
+  CHECK_FALSE(rig.has<WriteStopFile>());
+  CHECK_FALSE(rig.has<SignalWorker>());  // both have theirs
+  rig.gone(0);
+  rig.ended(1, Rig::killed(15));
+  CHECK_FALSE(rig.sent<WorkerExited>().at(0).agent_signaled);
+  rig.gone(1);
+  CHECK(rig.only<Finish>().exit_code == 130);
+}
+
+TEST_CASE("forwarded signals pass and stop nothing") {
+  AgentConfig config = test_config();
+  config.forward_signals = {10, 12};
+  Rig rig(config);
+  rig.step(SignalReceived{10});
+  CHECK(rig.last.empty());
+  rig.join();
+  rig.form(0);
+  rig.step(WorkerSpawned{0, 100});
+  rig.step(SignalReceived{10});
+  CHECK(rig.signals(0) == Signals{"10 leader"});
+  CHECK(rig.signals(1).empty());  // not exec'd: USR1 would end it
+  rig.step(WorkerSpawned{1, 101});
+  rig.ended(0, Rig::code(0));
+  rig.step(SignalReceived{12});
+  CHECK(rig.signals(0).empty());
+  CHECK(rig.signals(1) == Signals{"12 leader"});
+  CHECK_FALSE(rig.has<Send>());
+  CHECK(rig.phase() == Phase::kRunning);
+}
+
+TEST_CASE("signalled while the stream is down: the leave is said if it comes back in time") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(LinkDown{"reset"});
+  rig.step(SignalReceived{15});
+  CHECK(rig.signals(0) == Signals{"15 leader"});
+  rig.step(LinkUp{});
+  rig.accept();
+  CHECK(rig.sent<Leave>().size() == 1);
+  rig.said(StopOrder{}, 0);
+  rig.step(LinkDown{"reset"});
+  CHECK(rig.has<Connect>());  // the others wait for the confirmation
+  rig.step(LinkUp{});
+  rig.accept();
+  CHECK(rig.sent<Leave>().size() == 1);  // nobody knows whether the first was read
+  end_all(rig, 15);
+  CHECK(rig.sent<StopConfirmed>().size() == 1);
+  CHECK(rig.only<Finish>().exit_code == 143);
+}
+
+}  // namespace muster::agent
