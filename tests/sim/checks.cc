@@ -351,6 +351,15 @@ bool Checks::excused(const Process& process, const agent::StartWorkers& start) c
   return server_.started > process.started && (met == met_.end() || !met->second.contains(name));
 }
 
+void Checks::long_after() {
+  for (const auto& [key, outcome] : outcomes_) {
+    if (key.first == server_life_ && !server_.over.contains(key.second)) {
+      fail("liveness: run " + key.second + " has an outcome and no JobOver");
+    }
+  }
+  if (!server_.stops_open.empty()) fail("a stop request was never answered");
+}
+
 void Checks::lease(const NodeTruth& node, Instant last_answer) {
   const JobPolicy& policy = options_.policy;
   // Answers count from when they were asked for: the latest is older than its arrival. A server

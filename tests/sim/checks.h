@@ -37,7 +37,8 @@ struct Process {
   bool spawn_told = false;  // WorkerSpawned was posted
   bool ignores_term = false;
   bool unkillable = false;
-  bool dying = false;  // its end is on the way
+  bool dying = false;    // its end is on the way
+  bool reports = false;  // writes its progress file, looks at its stop file
   Instant started;
 
   bool alive() const { return leader || rest; }
@@ -73,6 +74,8 @@ class Checks {
   // Every living process of the world; asked when workers start.
   void set_all_processes(std::function<std::vector<ProcessPtr>()> all) { all_ = std::move(all); }
 
+  // Long after the last agent: the server owes nobody anything.
+  void long_after();
   // A living agent that runs workers must have been answered lately.
   void lease(const NodeTruth& node, Instant last_answer);
 

@@ -137,7 +137,9 @@ void Node::arm_timer() {
     return;
   }
   world_.clock.at(*next, [this, timer, life = truth_.life] {
-    if (agent_ && truth_.life == life && timer_ == timer && !frozen_) step(agent::Tick{});
+    if (!agent_ || truth_.life != life || timer_ != timer || frozen_) return;
+    sample_progress();
+    if (agent_) step(agent::Tick{});
   });
 }
 
@@ -157,6 +159,8 @@ void Node::carry_out(const agent::Action& action) {
     start_workers(*start);
   } else if (const auto* signal = std::get_if<agent::SignalWorker>(&action)) {
     signal_worker(*signal);
+  } else if (const auto* file = std::get_if<agent::WriteStopFile>(&action)) {
+    heed_stop_file(file->local_rank);
   } else if (const auto* end = std::get_if<agent::Finish>(&action)) {
     finish(*end);
   }
@@ -234,6 +238,7 @@ void Node::start_workers(const agent::StartWorkers& start) {
     process->started = world_.clock.now();
     process->ignores_term = world_.chance(world_.options.ignores_term);
     process->rest = world_.chance(world_.options.leaves_rest);
+    process->reports = world_.chance(world_.options.reports);
     process->unkillable = world_.chance(world_.options.unkillable);
     truth_.processes.push_back(process);
     later(0s, [this, process] {
@@ -241,6 +246,28 @@ void Node::start_workers(const agent::StartWorkers& start) {
       post(agent::WorkerSpawned{process->local_rank, process->pid});
     });
     plan_natural_end(process);
+  }
+}
+
+// As the real runner does: progress is read when a deadline is due, before the Tick.
+void Node::sample_progress() {
+  std::vector<RankProgress> progress;
+  for (const ProcessPtr& process : truth_.processes) {
+    if (!process->leader || !process->reports) continue;
+    const Duration runs = world_.clock.now() - process->started;
+    progress.push_back({process->rank, static_cast<std::uint64_t>(runs / 200ms), std::nullopt, 0s});
+  }
+  if (!progress.empty()) step(agent::ProgressSampled{std::move(progress)});
+}
+
+void Node::heed_stop_file(std::uint32_t local_rank) {
+  for (const ProcessPtr& process : truth_.processes) {
+    if (process->local_rank != local_rank || !process->leader || !process->reports) continue;
+    if (process->dying || process->unkillable) continue;
+    process->dying = true;
+    const ExitStatus status{ExitStatus::Kind::kExited, world_.rng.below(2) == 0 ? 0 : 143, false,
+                            ""};
+    later(world_.between(10ms, 2s), [this, process, status] { end_leader(process, status); });
   }
 }
 

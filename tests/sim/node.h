@@ -47,6 +47,8 @@ class Node {
   void connect(Duration delay);
   void hold_port(Attempt attempt);
   void start_workers(const agent::StartWorkers& start);
+  void sample_progress();
+  void heed_stop_file(std::uint32_t local_rank);
   void plan_natural_end(const ProcessPtr& process);
   void signal_worker(const agent::SignalWorker& order);
   void kill(const ProcessPtr& process);

@@ -51,6 +51,7 @@ SimOptions SimOptions::from_seed(std::uint64_t seed) {
   options.leaves_rest = maybe(0.3, 0.5);
   options.unkillable = maybe(0.08, 0.2);
   options.slow_messages = maybe(0.3, 0.05);
+  options.reports = maybe(0.5, 1.0);
   options.longest_work = Duration(1s) * (2 + rng.below(12));
   return options;
 }
@@ -78,6 +79,7 @@ std::string SimOptions::text() const {
   add("ignore TERM", ignores_term);
   add("descendants", leaves_rest);
   add("unkillable", unkillable);
+  add("report", reports);
   add("slow messages", slow_messages);
   return line;
 }

@@ -38,6 +38,7 @@ struct SimOptions {
   double ignores_term = 0;
   double leaves_rest = 0;  // chance that descendants outlive the worker
   double unkillable = 0;
+  double reports = 0;        // chance that a worker reports progress and heeds its stop file
   double slow_messages = 0;  // chance of a delay in the order of a second
   Duration longest_work = 12s;
   Duration fault_phase = 30s;

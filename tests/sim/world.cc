@@ -13,6 +13,9 @@ namespace {
 // After the last fault: a join time-out, work, a stop with its grace, and as much again for a
 // forming that was under way. Generous; the point is that it is finite.
 constexpr Duration kTimeToEnd = 120s;
+// After the last agent: until its loss is noticed, a join time-out, and until nobody can come
+// back for the outcome.
+constexpr Duration kTimeToForget = 60s;
 
 }  // namespace
 
@@ -63,8 +66,14 @@ void World::run() {
   plan_faults();
   watch_leases();
   const Instant end = Instant{options.fault_phase + kTimeToEnd};
+  std::optional<Instant> ended_at;
   while (!checks.failed() && clock.run_one()) {
-    if (quiet && all_ended()) return;
+    if (quiet && all_ended()) {
+      if (!ended_at) ended_at = clock.now();
+      if (clock.now() < *ended_at + kTimeToForget) continue;
+      if (server_) checks.long_after();
+      return;
+    }
     if (clock.now() > end) {
       std::string who;
       for (const auto& node : nodes_) {
