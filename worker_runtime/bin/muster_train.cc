@@ -279,7 +279,11 @@ int run_program(int argc, char** argv) {
     say(std::string(facts.status().message()));
     return kExitConfiguration;
   }
-  return Program(*facts).run(flags);
+  Program program(*facts);
+  const int code = program.run(flags);
+  // After a failure nobody answers on the other side: closing connections in order could wait.
+  if (code != kExitDone && code != kExitStopped) ::_exit(code);
+  return code;
 }
 
 }  // namespace

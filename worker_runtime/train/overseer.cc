@@ -67,8 +67,8 @@ void ProcessOverseer::look() {
                           " s");
   }
   if (!in_collective_ || finishing_ || signalled_ == Clock::time_point()) return;
-  const Clock::duration patience =
-      std::max<Clock::duration>(options_.stuck_after, 2 * longest_compute_);
+  Clock::duration patience = std::max<Clock::duration>(options_.stuck_after, 2 * longest_compute_);
+  if (awaits_storage_) patience = std::max<Clock::duration>(patience, options_.storage_timeout);
   if (now - std::max(began_, signalled_) > patience) {
     end(kExitPeerLost, "asked to stop, but no other rank came to the next collective");
   }
@@ -95,6 +95,7 @@ void ProcessOverseer::collective_begins() {
 void ProcessOverseer::collective_ends() {
   const std::lock_guard lock(mutex_);
   in_collective_ = false;
+  awaits_storage_ = false;
   last_collective_ = Clock::now();
 }
 
@@ -109,6 +110,11 @@ void ProcessOverseer::storage_ends() {
   in_storage_ = false;
   // What was spent here is no measure of how long a peer may compute.
   last_collective_ = Clock::time_point();
+}
+
+void ProcessOverseer::awaits_storage() {
+  const std::lock_guard lock(mutex_);
+  awaits_storage_ = true;
 }
 
 void ProcessOverseer::finishing() {

@@ -5,6 +5,7 @@
 //   A planned stop (the stop file exists; or nobody launched us): stop_requested() turns true and
 //     the run ends by agreement of all ranks. If after the signal this rank sits in one collective
 //     for 2 s, or twice the longest time it computed between two, its peers are not coming: 81.
+//     (While rank 0 saves, the others wait for it as long as the storage may take.)
 //   Another stop signal means that the job is coming down because something failed: 81 at once,
 //     nothing is saved. (Without a launcher a second signal ends at once.)
 //   Storage that does not answer within the time-out: 84. The blocked thread cannot say so itself.
@@ -49,6 +50,7 @@ class ProcessOverseer : public Overseer {
   void collective_ends() override;
   void storage_begins() override;
   void storage_ends() override;
+  void awaits_storage() override;
   void finishing() override;
 
   // From here on `end` is not called any more; waits for a call that is under way.
@@ -72,6 +74,7 @@ class ProcessOverseer : public Overseer {
   Clock::time_point signalled_{};
   bool in_collective_ = false;
   bool in_storage_ = false;
+  bool awaits_storage_ = false;
   Clock::time_point began_{};  // of the collective or the storage operation
   Clock::time_point last_collective_{};
   Clock::duration longest_compute_{0};

@@ -64,7 +64,10 @@ Manifest TrainingRun::manifest() const {
 }
 
 absl::Status TrainingRun::save() {
-  if (!store_) return absl::OkStatus();
+  if (!store_) {
+    if (!config_.checkpoint.dir.empty()) overseer_.awaits_storage();
+    return absl::OkStatus();
+  }
   report("saving");
   overseer_.storage_begins();
   const auto saved = store_->save(manifest(), layout_, tensors_);
@@ -79,7 +82,8 @@ absl::Status TrainingRun::save() {
   return absl::OkStatus();
 }
 
-// Nobody ends before the last checkpoint stands: a rank that waited in vain says so.
+// Nobody ends before the last checkpoint stands: a rank that waited in vain says so. Rank 0 itself
+// has nothing to wait for any more.
 absl::Status TrainingRun::finish(bool stopped) {
   overseer_.finishing();
   if (store_ && saved_step_ != counters_.step && checkpoint_step_ != counters_.step) {
@@ -87,7 +91,7 @@ absl::Status TrainingRun::finish(bool stopped) {
     if (!saved.ok()) return saved;
   }
   const absl::Status together = barrier(group_);
-  if (!together.ok()) return peer_failure(together);
+  if (!together.ok() && !is_first()) return peer_failure(together);
   result_.param_hash = param_hash(layout_, tensors_.master);
   if (!is_first() || !runtime_.line) return absl::OkStatus();
   runtime_.line(stopped ? stopped_line(counters_, store_.has_value())

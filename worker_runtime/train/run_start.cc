@@ -21,6 +21,8 @@ absl::Status TrainingRun::start() {
     status = open_store(loaded);
     overseer_.storage_ends();
     if (!status.ok()) return status;
+  } else {
+    overseer_.awaits_storage();
   }
   const auto manifest = broadcast_manifest(group_, loaded ? &loaded->manifest : nullptr);
   if (!manifest.ok()) return peer_failure(manifest.status());

@@ -59,6 +59,8 @@ class Overseer {
   virtual void collective_ends() {}
   virtual void storage_begins() {}
   virtual void storage_ends() {}
+  // Rank 0 is at the storage: the next collective may take as long as that.
+  virtual void awaits_storage() {}
   // All ranks agreed to end: from here on nobody needs to hurry this one.
   virtual void finishing() {}
 };

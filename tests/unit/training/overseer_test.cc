@@ -138,6 +138,26 @@ TEST_CASE("a rank that waits in a collective without being asked to stop waits o
   CHECK(child.exit_code() == 42);
 }
 
+TEST_CASE("while rank 0 saves, a rank that was asked to stop waits for it") {
+  const Scratch dir;
+  Child child({.stop_file = dir.write("stop", ""), .launched = true},
+              [](ProcessOverseer& overseer) {
+                overseer.awaits_storage();
+                overseer.collective_begins();
+                ::kill(::getpid(), SIGTERM);
+                Child::ready();
+                ::usleep(400'000);
+                overseer.collective_ends();  // the save is over: from here on as ever
+                overseer.collective_begins();
+                for (;;)
+                  ::pause();
+                return 0;
+              });
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(child.exit_code() == kExitPeerLost);
+  CHECK(std::chrono::steady_clock::now() - began > 400ms);
+}
+
 TEST_CASE("once all agreed to end, nobody is hurried") {
   const Scratch dir;
   Child child({.stop_file = dir.write("stop", ""), .launched = true},
