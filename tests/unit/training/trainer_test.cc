@@ -149,11 +149,15 @@ TEST_CASE("a lost rank ends the others with 81; another number of ranks goes on 
   };
   const TrainConfig config = bench.config({"parallel.deterministic=true"});
   const Run killed = bench.train(config, options);
+  int named = 0;  // a survivor may also see another one that has left already because of rank 2
   for (const std::size_t rank : {0, 1}) {
-    CHECK(killed.results[rank].exit_code == kExitPeerLost);
-    CHECK(killed.results[rank].peer == 2);
-    CHECK_THAT(killed.results[rank].message, Catch::Contains("rank 2"));
+    const TrainResult& victim = killed.results[rank];
+    CHECK(victim.exit_code == kExitPeerLost);
+    CHECK((victim.peer == 2 || victim.peer == 1 - static_cast<int>(rank)));
+    CHECK_THAT(victim.message, Catch::Contains("rank " + std::to_string(victim.peer) + " is gone"));
+    named += victim.peer == 2 ? 1 : 0;
   }
+  CHECK(named >= 1);
   RunOptions again;
   again.ranks = 2;
   again.generation = 1;
