@@ -36,7 +36,7 @@ TEST_CASE("success is reported at once and stops nobody") {
   CHECK_FALSE(report.torn_down);
   CHECK_FALSE(rig.has<SignalWorker>());
   CHECK_FALSE(rig.has<NoteFirstCause>());
-  const auto& event = std::get<event::WorkerEnded>(rig.only<Emit>().event.body);
+  const auto event = std::get<event::WorkerEnded>(rig.only<Emit>().event.body);
   CHECK(event.exit_code == 0);
   CHECK_FALSE(event.signal.has_value());
 }
