@@ -9,7 +9,7 @@ muster_test(train_config_test LABEL unit SOURCES unit/training/config_test.cc
             LINK muster::train_config)
 muster_test(train_parts_test LABEL unit
             SOURCES unit/training/overseer_test.cc unit/training/parts_test.cc LINK muster::train)
-muster_test(trainer_test LABEL unit
+muster_test(trainer_test LABEL "unit;onednn"
             SOURCES unit/training/trainer_faults_test.cc unit/training/trainer_test.cc
             LINK muster::train)
 muster_test(train_program_test LABEL integration SOURCES unit/training/program_test.cc
