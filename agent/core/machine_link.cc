@@ -160,7 +160,16 @@ void Agent::State::said(const Envelope& envelope, const JoinAccepted& accepted) 
   policy_ = accepted.policy;
   role_ = accepted.role;
   const bool other_run = !run_.empty() && !envelope.run.empty() && envelope.run != run_;
-  if (other_run && envelope.incarnation != incarnation_) forget_run();
+  const bool is_another = incarnation_ != 0 && envelope.incarnation != incarnation_;
+  if (other_run && is_another) forget_run();
+  if (prepared_) {
+    // What was asked of an earlier incarnation is void; of this one the server commits again.
+    prepared_->committed.reset();
+    if (is_another) {
+      prepared_.reset();
+      release_port();
+    }
+  }
   if (!envelope.run.empty()) run_ = envelope.run;
   if (envelope.incarnation != 0) incarnation_ = envelope.incarnation;
   epoch_ = envelope.epoch;
@@ -169,7 +178,6 @@ void Agent::State::said(const Envelope& envelope, const JoinAccepted& accepted) 
   heartbeat_at_ = now_ + policy_.heartbeat;
   if (envelope.generation <= assignment_.generation) report_again();
   send_leave();
-  start_committed();
 }
 
 void Agent::State::said(const Envelope& /*envelope*/, const JoinRefused& refused) {

@@ -105,7 +105,7 @@ void World::end_faults() {
 void World::watch_leases() {
   clock.after(100ms, [this] {
     for (const auto& node : nodes_) {
-      if (node->runs() && !node->frozen()) checks.lease(node->truth(), node->last_answer());
+      if (node->runs() && node->settled()) checks.lease(node->truth(), node->last_answer());
     }
     watch_leases();
   });

@@ -80,6 +80,7 @@ void Node::freeze(Duration length) {
 // Events received are handled before deadlines.
 void Node::wake() {
   frozen_ = false;
+  awake_at_ = world_.clock.now();
   world_.note(truth_.name, "awake");
   std::vector<agent::Event> held;
   held.swap(held_);

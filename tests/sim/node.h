@@ -31,7 +31,8 @@ class Node {
 
   bool runs() const { return agent_ != nullptr; }
   bool ever_ran() const { return truth_.life > 0; }
-  bool frozen() const { return frozen_; }
+  // Awake long enough to have done what was due while it slept.
+  bool settled() const { return !frozen_ && world_.clock.now() >= awake_at_ + 100ms; }
   const StreamPtr& stream() const { return stream_; }
   const std::vector<ProcessPtr>& processes() const { return truth_.processes; }
   const NodeTruth& truth() const { return truth_; }
@@ -66,6 +67,7 @@ class Node {
   std::uint64_t timer_ = 0;
   int spins_ = 0;
   bool frozen_ = false;
+  Instant awake_at_;
   std::vector<agent::Event> held_;  // while frozen
   std::uint64_t order_ = 0;
   std::int64_t next_pid_ = 100;

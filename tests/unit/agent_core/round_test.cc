@@ -106,6 +106,52 @@ TEST_CASE("a new generation never starts beside an old one") {
   CHECK_FALSE(rig.has<StartWorkers>());
 }
 
+TEST_CASE("a Commit that lay in a sleeping agent's socket waits for an answer") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run = "r1";
+  rig.said(Prepare{0, rig.assignment(0)}, 0);
+  rig.step(MasterPortHeld{0, 20001});
+  rig.now = rig.now + 11s;  // asleep for longer than the node time-out
+  rig.said(Commit{0, 20001}, 0);
+  CHECK_FALSE(rig.has<StartWorkers>());
+  REQUIRE(rig.sent<Heartbeat>().size() == 1);
+  const std::uint64_t beat = rig.sent<Heartbeat>()[0].sequence;
+  SECTION("the server still counts on this node") {
+    rig.said(HeartbeatAck{beat});
+    CHECK(rig.has<StartWorkers>());
+  }
+  SECTION("it does not") {
+    rig.said(Evicted{"lost"});
+    CHECK_FALSE(rig.has<StartWorkers>());
+    CHECK(rig.only<Finish>().exit_code == 77);
+  }
+  SECTION("it took the generation back") {
+    rig.said(StopOrder{}, 0);
+    CHECK(rig.sent<StopConfirmed>().size() == 1);
+    rig.said(HeartbeatAck{beat});
+    CHECK_FALSE(rig.has<StartWorkers>());
+  }
+  SECTION("it knows the node under a new incarnation only") {
+    rig.step(LinkDown{"closed"});
+    rig.step(LinkUp{});
+    rig.incarnation = 8;
+    rig.accept();
+    CHECK(rig.has<ReleaseMasterPort>());
+    rig.said(Commit{0, 20001}, 0);
+    rig.said(HeartbeatAck{beat});
+    CHECK_FALSE(rig.has<StartWorkers>());
+  }
+  SECTION("it commits again on a new stream") {
+    rig.step(LinkDown{"closed"});
+    rig.step(LinkUp{});
+    rig.accept();
+    CHECK_FALSE(rig.has<StartWorkers>());
+    rig.said(Commit{0, 20001}, 0);
+    CHECK(rig.has<StartWorkers>());
+  }
+}
+
 TEST_CASE("a restart: stop order, confirmation, next generation with a new port") {
   Rig rig(test_config());
   rig.join();
