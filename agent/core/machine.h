@@ -64,7 +64,10 @@ struct Prepared {
   Attempt attempt = 0;
   Assignment assignment;
   bool answered = false;
-  std::optional<std::uint16_t> committed;  // master port of a Commit that waits for a lease
+  Instant answered_at;
+  // A Commit that came too late to be trusted: its master port, and since when it waits.
+  std::optional<std::uint16_t> committed;
+  Instant committed_at;
 };
 
 // Every way to end but one is this node's own; `outcome` is set for the job's.
@@ -129,6 +132,7 @@ struct Agent::State {
   void said(const Envelope&, const JobEventNotice&);
   void answer_prepare(bool accepted, std::uint16_t port, std::string reason);
   void release_port();
+  bool is_counted_on() const;
   void start_committed();
   void start_generation(std::uint16_t master_port);
   void confirm_stops();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the server orders: prepare a generation, commit to it, stop it; and what it tells.
+#include <algorithm>
 #include <utility>
 
 #include "agent/core/environment.h"
@@ -37,7 +38,9 @@ void Agent::State::said(const Envelope& /*envelope*/, const Prepare& prepare) {
     return;
   }
   release_port();
-  prepared_ = Prepared{prepare.attempt, prepare.assignment, false, std::nullopt};
+  prepared_ = Prepared{};
+  prepared_->attempt = prepare.attempt;
+  prepared_->assignment = prepare.assignment;
   if (!is_well_formed(prepare.assignment, config_.node.slots)) {
     return answer_prepare(false, 0, "the assignment does not give this node its workers");
   }
@@ -73,6 +76,7 @@ void Agent::State::on(const MasterPortFailed& failed) {
 void Agent::State::answer_prepare(bool accepted, std::uint16_t port, std::string reason) {
   if (!accepted) say(Severity::kInfo, "cannot take part in the next generation: " + reason);
   prepared_->answered = accepted;
+  prepared_->answered_at = now_;
   const Generation generation = prepared_->assignment.generation;
   send(generation, PrepareAnswer{prepared_->attempt, accepted, port, std::move(reason)});
   if (!accepted) prepared_.reset();
@@ -94,16 +98,22 @@ void Agent::State::said(const Envelope& envelope, const Commit& commit) {
     return;
   }
   prepared_->committed = commit.master_port;
+  prepared_->committed_at = now_;
   start_committed();
-  // A Commit that lay here while we slept may be of a generation that the server has given up
-  // with us: the next answer tells.
   if (prepared_) send_heartbeat();
 }
 
-// Workers are started only while the server surely counts on this node.
+// A Commit that lay in our socket while we slept may be of a generation that the server has given
+// up, and us with it. It had read our answer, or our Join, when it committed, and loses nobody
+// within reconnect_grace of that. Later than this its word on a heartbeat is asked for first.
+bool Agent::State::is_counted_on() const {
+  const Instant read_at = std::max(prepared_->answered_at, join_sent_at_);
+  if (now_ - read_at <= policy_.reconnect_grace) return true;
+  return answered_at_ >= prepared_->committed_at && now_ - answered_at_ <= 2 * policy_.heartbeat;
+}
+
 void Agent::State::start_committed() {
-  if (!prepared_ || !prepared_->committed || end_) return;
-  if (now_ - answered_at_ > policy_.node_timeout) return;
+  if (!prepared_ || !prepared_->committed || end_ || !is_counted_on()) return;
   MUSTER_CHECK(!any_alive());
   const std::uint16_t master_port = *prepared_->committed;
   assignment_ = std::move(prepared_->assignment);

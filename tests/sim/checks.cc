@@ -26,6 +26,7 @@ void Checks::server_started() {
   streams_.clear();
   stream_lost_.clear();
   left_.clear();
+  met_.clear();
   rounds_.clear();
   ++tally["server lives"];
 }

@@ -122,6 +122,11 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
   // Another server's run may take over only while agents can have outlived that server.
   const bool adopts = knows_more(join.node.name, known) && (ours || within_return_window());
   if (adopts && !refused_by_job(spec_, join, shared_.options.holder)) adopt(known);
+  if (is_run(known.run) && known.restarts_used > budget_.used()) {
+    // Of two agents of a lost server the later one may know of a charge that the first missed.
+    budget_.adopt(known.restarts_used, now_);
+    changed();
+  }
   if (member != nullptr && member->incarnation == known.incarnation && is_run(known.run)) {
     if (known.workers_running && !working_.contains(join.node.name)) {
       // By all it ever said nothing runs there. It cannot be trusted with a rank.
