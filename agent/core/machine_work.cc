@@ -82,7 +82,10 @@ void Agent::State::on(const WorkerEnded& ended) {
   report.pid = ended.pid;
   report.status = ended.status;
   const bool never_ran = ended.status.kind == ExitStatus::Kind::kExecFailed;
-  report.torn_down = worker->ladder.begun() && !never_ran;  // the stop file counts: it asked
+  // The stop file counts: it asked. A SIGKILL that we did not send is somebody else's.
+  const bool killed_by_others = ended.status.kind == ExitStatus::Kind::kSignaled &&
+                                ended.status.value == kSigKill && !worker->ladder.killed();
+  report.torn_down = worker->ladder.begun() && !never_ran && !killed_by_others;
   report.oom = ended.oom;
   report.agent_signaled = signal_ && ended.status.kind == ExitStatus::Kind::kSignaled &&
                           ended.status.value == *signal_ &&

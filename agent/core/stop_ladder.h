@@ -51,6 +51,8 @@ class StopLadder {
   bool begun() const { return begun_; }
   // A signal of ours has been sent: what ends now was torn down.
   bool signaled() const { return signaled_ || killed_; }
+  // SIGKILL has been sent: only then is a death by SIGKILL our doing.
+  bool killed() const { return killed_; }
 
   // Signals to send now, in order; each is returned once.
   std::vector<Order> due(Instant now);

@@ -56,7 +56,9 @@ class Guard {
       const int signal = ::sigwaitinfo(&waited_, &info);
       if (signal <= 0 || signal == SIGCHLD) continue;
       // What the terminal driver sent has reached the agent as well: it is in our process group.
-      if (info.si_code != SI_KERNEL) ::kill(agent_, signal);
+      // But for the hangup of a lost terminal, which the kernel sends to the session's leader
+      // alone; where the group had it too, the agent takes two within 100 ms for one.
+      if (info.si_code != SI_KERNEL || signal == SIGHUP) ::kill(agent_, signal);
     }
     return finish();
   }

@@ -90,7 +90,8 @@ int serve(const Endpoint& endpoint, const EnvironmentMap& environment) {
   server.emplace(loop.context(), std::move(options));
   const absl::StatusOr<int> port = server->listen(endpoint.host, endpoint.port);
   if (!port.ok()) return refuse(cat("--listen ", endpoint.text(), ": ", port.status().message()));
-  say("state is kept in memory in this version: when this server ends, its agents carry it on");
+  say("state is kept in memory in this version: if this server dies, its agents hand their jobs "
+      "to the next one; if it is told to stop, it ends them");
   say(cat("rendezvous server listening on ",
           endpoint.host.empty() ? "every address, port " : cat(endpoint.host, ":"), *port));
 

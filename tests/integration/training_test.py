@@ -66,6 +66,19 @@ class Training(MusterCase):
         saved = [name for name in os.listdir(self.path("stopped")) if name.startswith("step-")]
         self.assertEqual(len([name for name in saved if ".tmp" not in name]), 1, saved)
 
+    def test_the_survivor_of_a_kill_ends_with_81_and_takes_no_blame(self):
+        for victim in (0, 1):
+            with self.subTest(victim=victim):
+                job = self.run_job("--standalone", "--nproc-per-node", "2", "--",
+                                   *self.trainer(f"survivor.{victim}", "steps=2000"))
+                self.until_lines(job, 3)
+                os.kill(self.events(job, "worker_started", rank=victim)[0]["pid"], signal.SIGKILL)
+                self.assertEqual(job.code(), 137, job.err)
+                cause = self.events(job, "generation_failed")[0]["first_cause"]
+                self.assertEqual((cause["rank"], cause["signal"]), (victim, "SIGKILL"))
+                survivor = self.events(job, "worker_exited", rank=1 - victim)[0]
+                self.assertEqual(survivor.get("exit_code"), 81, survivor)
+
     def until_lines(self, job, count):
         from harness import until
         until(lambda: job.out.count('"loss"') >= count, f"{count} training steps")
