@@ -39,6 +39,12 @@ std::optional<Duration> parse_duration(std::string_view text) {
   return Duration(static_cast<std::int64_t>(std::llround(nanoseconds)));
 }
 
+std::string format_measured(Duration duration) {
+  using std::chrono::round;
+  if (duration < 1min) return format_duration(round<std::chrono::milliseconds>(duration));
+  return format_duration(round<std::chrono::seconds>(duration));
+}
+
 std::string format_duration(Duration duration) {
   const std::int64_t count = duration.count();
   constexpr std::array<std::pair<std::int64_t, std::string_view>, 6> kExact{

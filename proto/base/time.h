@@ -47,4 +47,7 @@ std::optional<Duration> parse_duration(std::string_view text);
 // The shortest of the forms above that reads back exactly: 500ms, 30s, 5m, 1h, 1.5s.
 std::string format_duration(Duration duration);
 
+// For people: measured times to the millisecond below a minute, to the second above.
+std::string format_measured(Duration duration);
+
 }  // namespace muster

@@ -210,7 +210,7 @@ void Job::tick(Instant now) {
   if (stop_ && !working_.empty() && now >= stop_->give_up_at) {
     const std::set<NodeName> unconfirmed = working_;
     for (const NodeName& name : unconfirmed) {
-      lose(name, "did not confirm its stop within " + format_duration(now - stop_->began));
+      lose(name, "did not confirm its stop within " + format_measured(now - stop_->began));
     }
   }
   end();

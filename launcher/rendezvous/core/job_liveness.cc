@@ -116,8 +116,8 @@ void Job::check_losses() {
   for (const NodeName& name : lost) {
     const Member& member = members_.at(name);
     lose(name, member.connected()
-                   ? "no sign of it for " + format_duration(now_ - member.heard_at)
-                   : "its stream broke " + format_duration(now_ - member.stream_lost_at) + " ago");
+                   ? "no sign of it for " + format_measured(now_ - member.heard_at)
+                   : "its stream broke " + format_measured(now_ - member.stream_lost_at) + " ago");
   }
 }
 

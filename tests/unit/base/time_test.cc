@@ -37,6 +37,12 @@ TEST_CASE("durations are written in the form that reads back exactly") {
   CHECK(format_duration(10min) == "10m");
 }
 
+TEST_CASE("measured times are rounded for people") {
+  CHECK(format_measured(Duration(2000062384)) == "2s");
+  CHECK(format_measured(Duration(500058723)) == "500ms");
+  CHECK(format_measured(61400ms) == "61s");
+}
+
 TEST_CASE("signals have names in both directions") {
   CHECK(signal_name(9) == "SIGKILL");
   CHECK(signal_name(40) == "SIG40");
