@@ -5,6 +5,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <csignal>
 #include <functional>
 #include <map>
 #include <memory>
@@ -69,6 +70,7 @@ inline TcpOptions tcp_options(int rank, int size, std::chrono::milliseconds dead
 
 inline void run_tcp(int size, const RankBody& body,
                     std::chrono::milliseconds deadline = std::chrono::minutes(1)) {
+  std::signal(SIGPIPE, SIG_IGN);  // as in muster-train: gloo writes to peers that may be gone
   SharedStore store;
   std::vector<std::thread> threads;
   std::vector<absl::Status> statuses(static_cast<std::size_t>(size));
