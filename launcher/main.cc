@@ -10,6 +10,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/options.h"
 #include "launcher/commands/text.h"
+#include "proto/base/nearest.h"
 
 namespace {
 
@@ -54,14 +55,37 @@ int no_command(const std::string& word) {
       return muster::launcher::refuse(muster::launcher::cat("'", word, "' is not in this version"));
     }
   }
-  std::vector<std::string> names{"version", "--help"};
+  // What belongs after `run`: its flags, or a program.
+  const bool program = word.find_first_of("./") != std::string::npos;
+  if (word.starts_with("-") || program) {
+    return muster::launcher::refuse(muster::launcher::cat("unknown command '", word,
+                                                          "'; did you mean `muster run ", word,
+                                                          program ? "`?" : " ...`?"));
+  }
+  std::vector<std::string> names{"version", "help"};
   for (const Command& command : kCommands)
     names.emplace_back(command.name);
-  const std::string near = muster::launcher::nearest(word, names);
+  const std::string near = muster::nearest(word, names);
   return muster::launcher::refuse(
       muster::launcher::cat("unknown command '", word, "'",
                             near.empty() ? "; `muster --help` lists them"
                                          : muster::launcher::cat("; did you mean ", near, "?")));
+}
+
+int version_command(const Words& words) {
+  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
+    return muster::launcher::print("Usage: muster version\n\nPrints the version.\n") ? 0 : 1;
+  }
+  if (!words.empty()) return muster::launcher::refuse_surplus("version", words[0]);
+  return muster::launcher::print("muster " MUSTER_VERSION "\n") ? 0 : 1;
+}
+
+int run_command(const std::string& name, const Words& words) {
+  if (name == "version" || name == "--version") return version_command(words);
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command.run(words);
+  }
+  return no_command(name);
 }
 
 // A process started without descriptors 0 to 2 would give these numbers to its sockets, and
@@ -85,13 +109,10 @@ int main(int argc, char** argv) {
   }
   const std::string& name = words[0];
   if (name == "--help" || name == "-h" || name == "help") {
+    // `muster help run` is `muster run --help`.
+    if (words.size() == 2) return run_command(words[1], {"--help"});
+    if (words.size() > 2) return muster::launcher::refuse_surplus("", words[2]);
     return muster::launcher::print(kHelp) ? 0 : 1;
   }
-  if (name == "version" || name == "--version") {
-    return muster::launcher::print("muster " MUSTER_VERSION "\n") ? 0 : 1;
-  }
-  for (const Command& command : kCommands) {
-    if (name == command.name) return command.run(Words(words.begin() + 1, words.end()));
-  }
-  return no_command(name);
+  return run_command(name, Words(words.begin() + 1, words.end()));
 }

@@ -39,9 +39,10 @@ int chaos_command(const Words& words) {
                       ? "chaos: say `muster chaos check PLAN`"
                       : cat("chaos: unknown word '", line->rest[0], "'; did you mean check?"));
   }
-  if (line->rest.size() != 2) return refuse("chaos check: give one PLAN, a file or JSON text");
+  if (line->rest.size() < 2) return refuse("chaos check: give a PLAN, a file or JSON text");
+  if (line->rest.size() > 2) return refuse_surplus("chaos", line->rest[2]);
   const absl::StatusOr<FaultPlan> plan = read_fault_plan(line->rest[1]);
-  if (!plan.ok()) return refuse(cat("chaos plan: ", plan.status().message()));
+  if (!plan.ok()) return refuse(cat("PLAN ", plan.status().message()));
   std::string text = cat("seed ", plan->seed, ", ", plan->faults.size(),
                          plan->faults.size() == 1 ? " fault\n" : " faults\n");
   for (const Fault& fault : plan->faults)

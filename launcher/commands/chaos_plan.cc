@@ -14,6 +14,8 @@
 #include "launcher/commands/options.h"
 #include "launcher/commands/text.h"
 #include "proto/base/job.h"
+#include "proto/base/json_mistake.h"
+#include "proto/base/nearest.h"
 
 namespace muster::launcher {
 namespace {
@@ -210,13 +212,9 @@ absl::StatusOr<Fault> read_fault(const Json& json, const std::string& pointer,
 }  // namespace
 
 absl::StatusOr<FaultPlan> parse_fault_plan(const std::string& json) {
-  // Kept out of Json::parse: its exception text names the library, not the user's place.
-  Json document;
-  try {
-    document = Json::parse(json);
-  } catch (const Json::parse_error& error) {
-    return absl::InvalidArgumentError(cat("not valid JSON: mistake at byte ", error.byte));
-  }
+  const std::string mistake = json_mistake(json);
+  if (!mistake.empty()) return absl::InvalidArgumentError(mistake);
+  const Json document = Json::parse(json);
   FaultPlan plan;
   const Json* faults = &document;
   std::string pointer;
@@ -264,7 +262,7 @@ absl::StatusOr<FaultPlan> read_fault_plan(const std::string& text) {
   }
   absl::StatusOr<FaultPlan> plan = parse_fault_plan(content);
   if (plan.ok()) return plan;
-  return absl::InvalidArgumentError(cat(text, ": ", plan.status().message()));
+  return absl::InvalidArgumentError(cat(text, ":", plan.status().message()));
 }
 
 absl::Status check_fault_plan(const FaultPlan& plan, const PlanBounds& bounds) {

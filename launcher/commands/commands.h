@@ -26,6 +26,8 @@ inline constexpr int kExitChaosUnfired = 79;
 void say(std::string_view line);
 // say(), and the exit code of a usage error.
 int refuse(std::string_view line);
+// refuse(), of a word that `command` has no use for.
+int refuse_surplus(std::string_view command, std::string_view word);
 // Text on stdout as it is. False: it could not be written.
 bool print(std::string_view text);
 

@@ -23,6 +23,13 @@ bool write_all(int fd, std::string_view text) {
 void say(std::string_view line) {
   // What a user's file or flag holds must not steer the terminal.
   std::string text = cat("muster: ", line);
+  // A value of a megabyte is named by its ends; the line stays one that can be read.
+  constexpr std::size_t kLongest = 2000;
+  constexpr std::size_t kHead = 1200;
+  constexpr std::size_t kTail = 400;
+  if (text.size() > kLongest) {
+    text = cat(text.substr(0, kHead), " ... ", text.substr(text.size() - kTail));
+  }
   for (char& c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if ((byte < 0x20 && c != '\t') || byte == 0x7f) c = '?';
@@ -34,6 +41,11 @@ void say(std::string_view line) {
 int refuse(std::string_view line) {
   say(line);
   return kExitUsage;
+}
+
+int refuse_surplus(std::string_view command, std::string_view word) {
+  return refuse(cat("unexpected argument '", word, "'; see `muster ", command,
+                    command.empty() ? "" : " ", "--help`"));
 }
 
 bool print(std::string_view text) {

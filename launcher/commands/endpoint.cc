@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <arpa/inet.h>
 #include <charconv>
 
 #include <absl/status/status.h>
@@ -47,6 +48,14 @@ absl::StatusOr<Endpoint> parse_endpoint(std::string_view text, std::uint16_t def
   for (const char c : endpoint.host) {
     if (static_cast<unsigned char>(c) <= ' ' || c == '/' || c == '@' || c == ',') {
       return bad("is not HOST:PORT");
+    }
+  }
+  // More than one colon, or brackets: nothing but an IPv6 address, scope (%eth0) and all.
+  if (endpoint.host.find(':') != std::string::npos || text.starts_with('[')) {
+    in6_addr address{};
+    const std::string number = endpoint.host.substr(0, endpoint.host.find('%'));
+    if (inet_pton(AF_INET6, number.c_str(), &address) != 1) {
+      return bad("is neither HOST:PORT nor an IPv6 address");
     }
   }
   if (!has_port) return endpoint;

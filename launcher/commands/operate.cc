@@ -58,7 +58,7 @@ constexpr std::string_view kStopHelp =
 
 struct Target {
   rendezvous::ControlTarget control;
-  std::string name;          // for messages
+  std::string flag;          // for messages: what the address came from
   std::optional<JobId> job;  // nullopt: all (status), or the only one (stop)
 };
 
@@ -70,7 +70,7 @@ absl::StatusOr<Target> by_address(const SmallLine& line) {
   Target target;
   target.control.host = endpoint->host;
   target.control.port = endpoint->port;
-  target.name = endpoint->text();
+  target.flag = "--rendezvous ";
   if (line.has("job")) target.job = line.get("job");
   return target;
 }
@@ -82,7 +82,7 @@ absl::StatusOr<Target> by_registry(const SmallLine& line) {
     std::erase_if(jobs, [&](const LiveJob& job) { return job.job != line.get("job"); });
     if (jobs.empty()) {
       return absl::InvalidArgumentError(
-          cat("no live job ", line.get("job"), " of this user on this host"));
+          cat("--job ", line.get("job"), ": no live job of this user on this host"));
     }
   }
   if (jobs.empty()) {
@@ -101,7 +101,7 @@ absl::StatusOr<Target> by_registry(const SmallLine& line) {
   Target target;
   target.job = jobs[0].job;
   target.control.unix_path = jobs[0].socket;
-  target.name = cat("job ", jobs[0].job);
+  target.flag = cat("job ", jobs[0].job, ": ");
   if (!jobs[0].socket.empty()) return target;
   const absl::StatusOr<Endpoint> endpoint = parse_endpoint(jobs[0].rendezvous, kDefaultPort);
   if (!endpoint.ok()) return endpoint.status();
@@ -111,14 +111,11 @@ absl::StatusOr<Target> by_registry(const SmallLine& line) {
 }
 
 absl::StatusOr<Target> find_target(const SmallLine& line) {
-  if (!line.rest.empty()) {
-    return absl::InvalidArgumentError(cat("unexpected word '", line.rest[0], "'"));
-  }
   return line.has("rendezvous") ? by_address(line) : by_registry(line);
 }
 
 int unreachable(const Target& target, const absl::Status& status) {
-  say(cat(target.name, ": ", status.message()));
+  say(cat(target.flag, status.message()));  // begins with the address
   const bool ours = absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status) ||
                     absl::IsNotFound(status) || absl::IsInvalidArgument(status);
   return ours ? kExitUsage : kExitUnreachable;
@@ -131,8 +128,9 @@ int status_command(const Words& words) {
       parse_small("status", words, {{"rendezvous", true}, {"job", true}, {"json", false}});
   if (!line.ok()) return refuse(cat(line.status().message()));
   if (line->has("help")) return print(kStatusHelp) ? 0 : 1;
+  if (!line->rest.empty()) return refuse_surplus("status", line->rest[0]);
   const absl::StatusOr<Target> target = find_target(*line);
-  if (!target.ok()) return refuse(cat("status: ", target.status().message()));
+  if (!target.ok()) return refuse(cat(target.status().message()));
   absl::StatusOr<rendezvous::ServerDescription> server =
       rendezvous::describe(target->control, kPatience);
   if (!server.ok()) return unreachable(*target, server.status());
@@ -140,7 +138,7 @@ int status_command(const Words& words) {
     std::erase_if(server->jobs,
                   [&](const rendezvous::JobView& job) { return job.spec.job != *target->job; });
     if (server->jobs.empty()) {
-      return refuse(cat("status: the server knows no job ", *target->job));
+      return refuse(cat("--job ", *target->job, ": the server knows no such job"));
     }
   }
   const std::string text = line->has("json") ? report_json(*server) : report_text(*server);
@@ -152,8 +150,9 @@ int stop_command(const Words& words) {
       parse_small("stop", words, {{"rendezvous", true}, {"job", true}});
   if (!line.ok()) return refuse(cat(line.status().message()));
   if (line->has("help")) return print(kStopHelp) ? 0 : 1;
+  if (!line->rest.empty()) return refuse_surplus("stop", line->rest[0]);
   absl::StatusOr<Target> target = find_target(*line);
-  if (!target.ok()) return refuse(cat("stop: ", target.status().message()));
+  if (!target.ok()) return refuse(cat(target.status().message()));
   if (!target->job) {
     const absl::StatusOr<rendezvous::ServerDescription> server =
         rendezvous::describe(target->control, kPatience);
@@ -163,9 +162,9 @@ int stop_command(const Words& words) {
       if (!job.outcome) live.push_back(job.spec.job);
     }
     if (live.size() != 1) {
-      return refuse(live.empty() ? cat("stop: ", target->name, " runs no job")
-                                 : cat("stop: several jobs there, choose one with --job: ",
-                                       join(live, ", ")));
+      return refuse(live.empty()
+                        ? "the server runs no job"
+                        : cat("several jobs there, choose one with --job: ", join(live, ", ")));
     }
     target->job = live[0];
   }

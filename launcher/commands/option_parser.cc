@@ -14,7 +14,9 @@
 #include "launcher/commands/option_table.h"
 #include "launcher/commands/options.h"
 #include "launcher/commands/text.h"
+#include "launcher/commands/variables.h"
 #include "proto/base/check.h"
+#include "proto/base/nearest.h"
 
 namespace muster::launcher {
 namespace {
@@ -82,6 +84,8 @@ class Parser {
       line_.notes.emplace_back(
           "this is a worker of another muster run: inherited PET_ variables are ignored");
     }
+    for (std::string& line : unknown_variables(environment_, nested))
+      line_.notes.push_back(std::move(line));
     return absl::OkStatus();
   }
 
@@ -100,6 +104,10 @@ class Parser {
     }
     if (option.standing == Standing::kIgnored) {
       ignore(variable, option);
+      return absl::OkStatus();
+    }
+    if (is_service_variable(variable, text)) {
+      line_.notes.push_back(cat(variable, " is ignored: it is Kubernetes' for a service"));
       return absl::OkStatus();
     }
     if (line_.settings[index].source == "flag") return absl::OkStatus();

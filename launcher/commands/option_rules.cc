@@ -13,6 +13,7 @@
 #include "launcher/commands/option_table.h"
 #include "launcher/commands/options.h"
 #include "launcher/commands/text.h"
+#include "proto/base/nearest.h"
 
 namespace muster::launcher {
 namespace {

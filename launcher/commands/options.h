@@ -129,7 +129,4 @@ std::vector<std::string> option_variables();
 // "host", "host:port", "[v6]:port", ":port". `default_port` where none is written.
 absl::StatusOr<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
 
-// The candidate nearest to `word` (edit distance), or empty where none is near.
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
-
 }  // namespace muster::launcher

@@ -128,11 +128,14 @@ Program resolve_program(const RunOptions& options, const EnvironmentMap& environ
 
   const bool slash = name.find('/') != std::string::npos;
   const FileKind here = kind_of(name);
+  const std::string_view directory =
+      options.no_python ? ": is a directory, which --no-python does not run"
+                        : ": is a directory without __main__.py: there is nothing to run in it";
   if (here == FileKind::kDirectory && !options.no_python) {
     if (kind_of(name + "/__main__.py") == FileKind::kRegular) {
       return with_python(options, environment, name);
     }
-    if (slash) return refuse(kNotExecutable, name + ": is a directory without __main__.py");
+    if (slash) return refuse(kNotExecutable, cat(name, directory));
   }
   if (here == FileKind::kRegular) {
     const bool python_name = name.ends_with(".py") || name.ends_with(".pyz");
@@ -152,14 +155,15 @@ Program resolve_program(const RunOptions& options, const EnvironmentMap& environ
       return refuse(error == EACCES ? kNotExecutable : kNotFound,
                     cat(name, ": ", std::strerror(error)));
     }
-    return refuse(kNotExecutable, cat(name, ": not an executable file"));
+    return refuse(kNotExecutable,
+                  cat(name, here == FileKind::kDirectory ? directory : ": not an executable file"));
   }
   std::string blocked;
   if (const auto found = search_path(name, environment, &blocked)) {
     return directly(options, *found);
   }
   if (!blocked.empty()) return refuse(kNotExecutable, cat(blocked, ": not executable"));
-  if (here == FileKind::kDirectory) return refuse(kNotExecutable, name + ": is a directory");
+  if (here == FileKind::kDirectory) return refuse(kNotExecutable, cat(name, directory));
   return refuse(kNotFound, cat(name, ": not found, neither in this directory nor in PATH"));
 }
 

@@ -17,6 +17,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/options.h"
+#include "launcher/commands/server_options.h"
 #include "launcher/commands/small_flags.h"
 #include "launcher/commands/text.h"
 #include "launcher/rendezvous/shell/server.h"
@@ -76,11 +77,7 @@ int serve(const Endpoint& endpoint, const EnvironmentMap& environment) {
   agent::IoLoop loop;
   int exit_code = 0;
 
-  rendezvous::ServerOptions options;
-  options.machine.server_instance = random_hex(16);
-  options.machine.holder =
-      cat("host ", host_name(), ", pid ", getpid(), ", user ", user_name(environment));
-  options.seed = random_number();
+  rendezvous::ServerOptions options = server_options(environment, random_hex(16));
   options.on_broken = [&](const absl::Status& status) {
     say(cat("the rendezvous server gave up: ", status.message()));
     exit_code = kExitInternal;
@@ -115,10 +112,10 @@ int rendezvous_command(const Words& words) {
   if (!line.ok()) return refuse(cat(line.status().message()));
   if (line->has("help")) return print(kHelp) ? 0 : 1;
   if (line->has("http")) return refuse("--http is not in this version");
-  if (!line->rest.empty()) return refuse(cat("rendezvous: unexpected word '", line->rest[0], "'"));
+  if (!line->rest.empty()) return refuse_surplus("rendezvous", line->rest[0]);
   for (const char* needed : {"listen", "state-dir"}) {
     if (!line->has(needed)) {
-      return refuse(cat("rendezvous: --", needed, " is missing; `muster rendezvous --help`"));
+      return refuse(cat("--", needed, " is missing; see `muster rendezvous --help`"));
     }
   }
   const absl::StatusOr<Endpoint> endpoint = listen_address(line->get("listen"));

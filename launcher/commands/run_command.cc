@@ -20,6 +20,22 @@
 namespace muster::launcher {
 namespace {
 
+// Local ranks that a map of --redirects or --tee names and this node does not have. torchrun takes
+// single digits only, and ignores those of them that are too high, so that one line can serve nodes
+// of different sizes; a higher one on a job of this node alone is a mistake.
+int check_streams(const char* flag, const StreamChoice& streams, const RunPlan& plan,
+                  CommandLine& line) {
+  constexpr std::uint32_t kTorchrunsLast = 9;
+  for (const auto& [local_rank, bits] : streams.by_rank) {
+    if (local_rank < plan.slots) continue;
+    const std::string none =
+        cat(flag, ": there is no local rank ", local_rank, " among ", plan.slots);
+    if (local_rank > kTorchrunsLast && plan.options.max_nodes == 1) return refuse(none);
+    line.notes.push_back(cat(none, " on this node: ignored"));
+  }
+  return 0;
+}
+
 // Fills in the plan. 0, or the exit code of a refusal that has been said.
 int make_plan(CommandLine& line, RunPlan& plan) {
   const RunOptions& options = plan.options;
@@ -29,6 +45,10 @@ int make_plan(CommandLine& line, RunPlan& plan) {
   if (options.stdin_choice == StdinChoice::kLocalRank && options.stdin_local_rank >= plan.slots) {
     return refuse(
         cat("--stdin: there is no local rank ", options.stdin_local_rank, " among ", plan.slots));
+  }
+  for (const auto& [flag, streams] :
+       {std::pair{"--redirects", &options.redirects}, std::pair{"--tee", &options.tee}}) {
+    if (const int code = check_streams(flag, *streams, plan, line); code != 0) return code;
   }
   plan.host = host_name();
   plan.node = options.node_name;

@@ -24,6 +24,7 @@
 #include "launcher/commands/local_link.h"
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/registry.h"
+#include "launcher/commands/server_options.h"
 #include "launcher/commands/tap_link.h"
 #include "launcher/commands/text.h"
 
@@ -115,12 +116,8 @@ class RunJob {
   }
 
   std::unique_ptr<RendezvousServer> make_server() {
-    rendezvous::ServerOptions server;
-    server.machine.server_instance = instance_;
+    rendezvous::ServerOptions server = server_options(plan_.environment, instance_);
     server.machine.only_job = plan_.job;
-    server.machine.holder =
-        cat("host ", plan_.host, ", pid ", getpid(), ", user ", user_name(plan_.environment));
-    server.seed = random_number();
     if (!options_.server_events.empty()) {
       server_events_.emplace(options_.server_events, plan_.node, plan_.job);
     }

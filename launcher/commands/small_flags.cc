@@ -7,6 +7,7 @@
 
 #include "launcher/commands/options.h"
 #include "launcher/commands/text.h"
+#include "proto/base/nearest.h"
 
 namespace muster::launcher {
 

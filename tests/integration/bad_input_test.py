@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input: one clear line that names it, the right code, nothing left running."""
 import json
+import os
 import socket
 
 from harness import MusterCase, free_port, main
@@ -50,8 +51,54 @@ class BadInput(MusterCase):
         self.refused("--standalone", "/bin/true", word="MUSTER_STOP_GRACE",
                      environment={"MUSTER_STOP_GRACE": "x"})
 
+    def test_mistyped_variables_are_named_and_the_job_runs(self):
+        job = self.muster("run", "--standalone", "/bin/true", environment={
+            "MUSTER_MAX_RESTART": "3", "PET_NNODE": "2", "MUSTER_TEST_ROUNDS": "1"})
+        self.assertEqual(job.code(), 0, job.err)
+        self.assertEqual(job.err.splitlines(), [
+            "muster: MUSTER_MAX_RESTART is ignored: it is no option; did you mean MUSTER_MAX_RESTARTS?",
+            "muster: PET_NNODE is ignored: torchrun has no such variable; did you mean PET_NNODES?"])
+
     def test_unknown_command(self):
         self.refused(word="status", command="statsu")
+        self.refused(word="muster run train.py", command="train.py")
+        self.refused(word="muster run --standalone", command="--standalone")
+
+    def test_surplus_arguments(self):
+        for words in (("version", "extra"), ("--version", "extra"), ("status", "extra"),
+                      ("stop", "extra"), ("chaos", "check", "[]", "extra"),
+                      ("rendezvous", "extra", "--listen", ":0", "--state-dir", "s"),
+                      ("help", "run", "extra")):
+            self.refused(*words[1:], command=words[0], word="'extra'")
+
+    def test_operating_what_is_not_there(self):
+        port = free_port()
+        for command in ("status", "stop"):
+            self.refused("--rendezvous", f"127.0.0.1:{port}", command=command, code=75,
+                         word=f"muster: --rendezvous 127.0.0.1:{port}: Connection refused")
+            for address in (":5", "a:b:c:d", "h:port", "http://h:1"):
+                self.refused("--rendezvous", address, command=command, word=f"muster: --rendezvous: '{address}'")
+            self.refused("--job", "nosuch", command=command, word="muster: --job nosuch: no live job")
+            self.refused(command=command, word="muster: no live job")
+
+    def test_maps_of_local_ranks_that_are_not_there(self):
+        for flag, name in (("-t", "--tee"), ("-r", "--redirects")):
+            self.refused("--standalone", "--nproc-per-node", "2", flag, "99:3", "/bin/true",
+                         word=f"{name}: there is no local rank 99 among 2")
+        job = self.muster("run", "--standalone", "--nproc-per-node", "2", "-t", "0:1,4:3", "/bin/true")
+        self.assertEqual(job.code(), 0, job.err)  # as under torchrun
+        self.assertIn("--tee: there is no local rank 4 among 2 on this node: ignored", job.err)
+
+    def test_a_directory_with_nothing_to_run(self):
+        os.mkdir(self.path("package"))
+        self.refused("--standalone", "package", word="without __main__.py", code=126)
+
+    def test_a_plan_that_is_no_json_is_named_by_line_and_column(self):
+        with open(self.path("plan.json"), "w", encoding="utf-8") as file:
+            file.write('{\n  "faults": [\n    {"do": "kill",}\n  ]\n}\n')
+        self.refused("--standalone", "--chaos", "plan.json", "/bin/true",
+                     word="--chaos: plan.json:3:19: a ',' too many before '}'")
+        self.refused("check", "plan.json", command="chaos", word="plan.json:3:19: a ',' too many")
 
     def test_gpus_where_there_are_none(self):
         self.refused("--standalone", "--nproc-per-node", "gpu", "/bin/true", word="gpu",

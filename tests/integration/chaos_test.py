@@ -94,6 +94,11 @@ class Operate(MusterCase):
         self.assertEqual(status.code(), 0, status.err)
         described = json.loads(status.out)
         self.assertEqual(described["schema"], 1)
+        server = described["server"]
+        self.assertEqual(self.muster("version").code(), 0)
+        self.assertEqual(f"muster {server['version']}\n", self.processes[-1].out)
+        for key in ("instance", "host", "user", "pid"):
+            self.assertTrue(server[key], key)
         text = self.muster("status")
         self.assertEqual(text.code(), 0, text.err)
         self.assertIn("running", text.out)

@@ -16,6 +16,7 @@
 #include <CLI/CLI.hpp>
 
 #include "proto/base/check.h"
+#include "proto/base/nearest.h"
 #include "worker_runtime/collectives/local.h"
 #include "worker_runtime/collectives/store_client.h"
 #include "worker_runtime/collectives/tcp.h"
@@ -85,9 +86,9 @@ std::vector<std::string> dashed(int argc, char** argv) {
 std::string unknown_argument(const CLI::App& app) {
   const std::string first = app.remaining().front();
   const std::string name = first.substr(0, first.find('='));
-  std::set<std::string> known;
+  std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options())
-    known.insert(option->get_name());
+    known.push_back(option->get_name());
   const std::string near = nearest(name, known);
   return near.empty() ? name : name + "; did you mean " + near + "?";
 }

@@ -30,8 +30,8 @@ absl::StatusOr<std::optional<Fence>> read_fence(FileSystem& files, const std::st
     const json document = json::parse(text);
     return std::optional(
         Fence{document.at("run").get<std::string>(), document.at("generation").get<Generation>()});
-  } catch (const json::exception& error) {
-    return absl::DataLossError(fence_path(directory) + ": " + error.what());
+  } catch (const json::exception&) {
+    return absl::DataLossError(fence_path(directory) + ": does not say run and generation");
   }
 }
 

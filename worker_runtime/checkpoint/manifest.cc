@@ -2,12 +2,16 @@
 #include "worker_runtime/checkpoint/manifest.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <set>
+#include <stdexcept>
+#include <system_error>
 
 #include <absl/status/status.h>
 #include <nlohmann/json.hpp>
 
+#include "proto/base/json_mistake.h"
 #include "worker_runtime/data/digest.h"
 
 namespace muster::runtime {
@@ -31,26 +35,45 @@ json counters_json(const TrainCounters& c) {
             {"clean_steps", c.clean_steps}}}};
 }
 
+// Thrown where a manifest does not read; only parse_manifest() sees it.
+struct Unreadable : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+const json& need(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (!object.is_object() || found == object.end()) {
+    throw Unreadable("there is no \"" + std::string(key) + "\"");
+  }
+  return *found;
+}
+
 TrainCounters counters_from(const json& j) {
   TrainCounters c;
-  j.at("step").get_to(c.step);
-  j.at("updates").get_to(c.updates);
-  j.at("samples").get_to(c.samples);
-  j.at("bad_steps").get_to(c.bad_steps);
+  need(j, "step").get_to(c.step);
+  need(j, "updates").get_to(c.updates);
+  need(j, "samples").get_to(c.samples);
+  need(j, "bad_steps").get_to(c.bad_steps);
   // JSON knows no NaN or infinity; a loss that was one is written as null.
-  c.loss = j.at("loss").is_null() ? 0 : j.at("loss").get<double>();
-  const json& scaler = j.at("scaler");
-  scaler.at("scale").get_to(c.scaler.scale);
-  scaler.at("iterations").get_to(c.scaler.iterations);
-  scaler.at("last_overflow").get_to(c.scaler.last_overflow);
-  scaler.at("hysteresis").get_to(c.scaler.hysteresis);
-  scaler.at("clean_steps").get_to(c.clean_steps);
+  c.loss = need(j, "loss").is_null() ? 0 : need(j, "loss").get<double>();
+  const json& scaler = need(j, "scaler");
+  need(scaler, "scale").get_to(c.scaler.scale);
+  need(scaler, "iterations").get_to(c.scaler.iterations);
+  need(scaler, "last_overflow").get_to(c.scaler.last_overflow);
+  need(scaler, "hysteresis").get_to(c.scaler.hysteresis);
+  need(scaler, "clean_steps").get_to(c.clean_steps);
   return c;
 }
 
 // Digests are hexadecimal text: JSON readers elsewhere lose 64-bit numbers.
 std::uint64_t hex_value(const json& j) {
-  return std::stoull(j.get<std::string>(), nullptr, 16);
+  const auto text = j.get<std::string>();
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    throw Unreadable("'" + text + "' is not a hexadecimal digest");
+  }
+  return value;
 }
 
 // No overlap, no gap, and every file named once: a stream that is not covered is no checkpoint.
@@ -144,32 +167,32 @@ json manifest_json(const Manifest& m) {
 
 Manifest manifest_from(const json& j) {
   Manifest m;
-  j.at("run").get_to(m.run);
-  j.at("generation").get_to(m.generation);
-  j.at("world_size").get_to(m.world_size);
-  m.counters = counters_from(j.at("counters"));
-  const json& data = j.at("data");
-  data.at("seed").get_to(m.seed);
-  data.at("order_version").get_to(m.order_version);
-  data.at("corpus_bytes").get_to(m.corpus_bytes);
-  m.corpus_digest = hex_value(data.at("corpus_xxh3_64"));
-  m.config = j.at("config").dump();
-  m.config_digest = hex_value(j.at("config_xxh3_64"));
-  m.layout_hash = hex_value(j.at("layout_hash"));
-  j.at("param_hash").get_to(m.param_hash);
-  const json& build = j.at("build");
-  build.at("version").get_to(m.build.version);
-  build.at("compiler").get_to(m.build.compiler);
-  build.at("isa").get_to(m.build.isa);
-  for (const json& t : j.at("tensors")) {
-    m.tensors.push_back({t.at("name").get<std::string>(),
-                         t.at("dims").get<std::vector<std::int64_t>>(),
-                         t.at("first").get<std::uint64_t>(), t.at("count").get<std::uint64_t>()});
+  need(j, "run").get_to(m.run);
+  need(j, "generation").get_to(m.generation);
+  need(j, "world_size").get_to(m.world_size);
+  m.counters = counters_from(need(j, "counters"));
+  const json& data = need(j, "data");
+  need(data, "seed").get_to(m.seed);
+  need(data, "order_version").get_to(m.order_version);
+  need(data, "corpus_bytes").get_to(m.corpus_bytes);
+  m.corpus_digest = hex_value(need(data, "corpus_xxh3_64"));
+  m.config = need(j, "config").dump();
+  m.config_digest = hex_value(need(j, "config_xxh3_64"));
+  m.layout_hash = hex_value(need(j, "layout_hash"));
+  need(j, "param_hash").get_to(m.param_hash);
+  const json& build = need(j, "build");
+  need(build, "version").get_to(m.build.version);
+  need(build, "compiler").get_to(m.build.compiler);
+  need(build, "isa").get_to(m.build.isa);
+  for (const json& t : need(j, "tensors")) {
+    m.tensors.push_back(
+        {need(t, "name").get<std::string>(), need(t, "dims").get<std::vector<std::int64_t>>(),
+         need(t, "first").get<std::uint64_t>(), need(t, "count").get<std::uint64_t>()});
   }
-  for (const json& c : j.at("chunks")) {
-    m.chunks.push_back({c.at("file").get<std::string>(), c.at("kind").get<std::string>(),
-                        c.at("first").get<std::uint64_t>(), c.at("count").get<std::uint64_t>(),
-                        hex_value(c.at("xxh3_64"))});
+  for (const json& c : need(j, "chunks")) {
+    m.chunks.push_back({need(c, "file").get<std::string>(), need(c, "kind").get<std::string>(),
+                        need(c, "first").get<std::uint64_t>(),
+                        need(c, "count").get<std::uint64_t>(), hex_value(need(c, "xxh3_64"))});
   }
   return m;
 }
@@ -179,11 +202,11 @@ absl::Status check_self(json& document) {
   if (!document.is_object() || document.value("format", "") != kFormat) {
     return absl::DataLossError("not a checkpoint manifest");
   }
-  if (document.at("version") != kCheckpointVersion) {
-    return absl::UnimplementedError("format version " + document.at("version").dump() +
+  if (need(document, "version") != kCheckpointVersion) {
+    return absl::UnimplementedError("format version " + need(document, "version").dump() +
                                     "; this program reads " + std::to_string(kCheckpointVersion));
   }
-  const std::string claimed = document.at("manifest_xxh3_64").get<std::string>();
+  const std::string claimed = need(document, "manifest_xxh3_64").get<std::string>();
   document.erase("manifest_xxh3_64");
   if (hex64(digest64(document.dump())) != claimed) {
     return absl::DataLossError("its digest does not match");
@@ -214,6 +237,8 @@ std::string manifest_text(const Manifest& manifest) {
 }
 
 absl::StatusOr<Manifest> parse_manifest(const std::string& text) {
+  const std::string mistake = json_mistake(text);
+  if (!mistake.empty()) return absl::DataLossError(mistake);
   try {
     json document = json::parse(text);
     const absl::Status self = check_self(document);
@@ -223,8 +248,10 @@ absl::StatusOr<Manifest> parse_manifest(const std::string& text) {
       if (!status.ok()) return status;
     }
     return manifest;
-  } catch (const std::exception& error) {  // nlohmann_json's, and std::stoull's
+  } catch (const Unreadable& error) {
     return absl::DataLossError(error.what());
+  } catch (const json::exception&) {
+    return absl::DataLossError("an entry has another type than in any manifest");
   }
 }
 

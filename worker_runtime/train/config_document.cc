@@ -10,17 +10,12 @@
 
 #include <absl/status/status.h>
 
+#include "proto/base/json_mistake.h"
+
 namespace muster::runtime {
 namespace {
 
 using nlohmann::json;
-
-// nlohmann's message without its "[json.exception.parse_error.101] parse error at " head.
-std::string short_reason(const json::exception& error) {
-  const std::string text = error.what();
-  const std::size_t at = text.find("] ");
-  return at == std::string::npos ? text : text.substr(at + 2);
-}
 
 // Told by the parser of every key it meets; remembers those of the open objects.
 class DuplicateFinder {
@@ -62,8 +57,7 @@ absl::Status apply(json& document, const std::string& setting) {
     if (!place->is_object()) return bad("what stands before ." + key + " is no object");
     place = &(*place)[key];
   }
-  json parsed = json::parse(value, nullptr, false);
-  *place = parsed.is_discarded() ? json(value) : std::move(parsed);
+  *place = json_mistake(value).empty() ? json::parse(value) : json(value);
   try {
     (void)place->dump();  // the one place where bytes that are no UTF-8 can come in
   } catch (const json::exception&) {
@@ -89,13 +83,10 @@ absl::StatusOr<std::string> read_document(const std::string& file) {
 
 absl::StatusOr<json> config_document(const std::string& text, const std::string& name,
                                      const std::vector<std::string>& settings) {
-  json document;
+  const std::string mistake = json_mistake(text);
+  if (!mistake.empty()) return absl::InvalidArgumentError(name + ":" + mistake);
   DuplicateFinder duplicates;
-  try {
-    document = json::parse(text, std::ref(duplicates));
-  } catch (const json::exception& error) {
-    return absl::InvalidArgumentError(name + ": " + short_reason(error));
-  }
+  json document = json::parse(text, std::ref(duplicates));
   if (!duplicates.found().empty()) {
     return absl::InvalidArgumentError(name + ": key \"" + duplicates.found() +
                                       "\" stands twice in one object");

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+
+#include "proto/base/nearest.h"
 
 namespace muster::runtime {
 namespace {
@@ -27,34 +28,7 @@ std::string range_text(double lowest, double highest) {
   return low.dump() + " to " + high.dump();
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
-
-std::string nearest(std::string_view word, const std::set<std::string>& candidates) {
-  std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
-    if (distance >= best_distance) continue;
-    best = candidate;
-    best_distance = distance;
-  }
-  return best;
-}
 
 JsonReader::JsonReader(const json& object, std::string pointer, Findings& findings)
     : object_(object.is_object() ? object : empty_object()),
@@ -178,7 +152,7 @@ void JsonReader::must_be_off(const std::string& key, std::string_view why) {
 void JsonReader::finish() {
   for (const auto& [key, unused] : object_.items()) {
     if (known_.contains(key)) continue;
-    const std::string near = nearest(key, known_);
+    const std::string near = nearest(key, {known_.begin(), known_.end()});
     fail(key, near.empty() ? "is not a key of this version"
                            : "is not a key of this version; did you mean " + pointer(near) + "?");
     return;

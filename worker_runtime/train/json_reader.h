@@ -68,7 +68,4 @@ class JsonReader {
   std::set<std::string> known_;
 };
 
-// Of `candidates`, the one that a typing error would turn into `word`; empty: none is near.
-std::string nearest(std::string_view word, const std::set<std::string>& candidates);
-
 }  // namespace muster::runtime

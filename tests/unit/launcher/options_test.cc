@@ -241,9 +241,10 @@ TEST_CASE("endpoints") {
   CHECK(*parse_endpoint("[::1]:5", 1) == Endpoint{"::1", 5});
   CHECK(*parse_endpoint("[fe80::2]", 1) == Endpoint{"fe80::2", 1});
   CHECK(*parse_endpoint("::1", 1) == Endpoint{"::1", 1});
+  CHECK(*parse_endpoint("[fe80::2%eth0]:5", 1) == Endpoint{"fe80::2%eth0", 5});
   CHECK(Endpoint{"::1", 5}.text() == "[::1]:5");
   for (const char* bad : {"", ":1", "h:", "h:65536", "h:x", "[::1", "[::1]x", "h h:1", "a@b:1",
-                          "h:-1", "http://h:1"}) {
+                          "h:-1", "http://h:1", "a:b:c", "[h]:1", "1:2:3"}) {
     INFO(bad);
     CHECK_FALSE(parse_endpoint(bad, 1).ok());
   }

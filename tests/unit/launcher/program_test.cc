@@ -136,6 +136,12 @@ TEST_CASE("what cannot run is named") {
   CHECK(result("nope").error == "nope: not found, neither in this directory nor in PATH");
   CHECK(result("./nope").error == "./nope: No such file or directory");
   CHECK(result("./nope").exit_code == 127);
+  for (const char* directory : {"plain", "./plain"}) {
+    CHECK(result(directory).exit_code == 126);
+    CHECK(result(directory).error ==
+          std::string(directory) +
+              ": is a directory without __main__.py: there is nothing to run in it");
+  }
   CHECK(result("locked").exit_code == 126);
   CHECK(result("elf").exit_code == 126);
   CHECK(result("./plain").exit_code == 126);

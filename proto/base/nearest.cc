@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "proto/base/nearest.h"
+
 #include <algorithm>
 #include <numeric>
 
-#include "launcher/commands/options.h"
-
-namespace muster::launcher {
+namespace muster {
 namespace {
 
 // Edit distance with insertions, deletions, replacements and swapped neighbours.
@@ -31,13 +31,17 @@ std::size_t distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  // Whoever writes pages has not mistyped a flag, and the table would be as large as they are.
+  constexpr std::size_t kLongest = 200;
+  if (word.size() > kLongest) return {};
   std::string best;
-  // More wrong letters than right ones is no help.
-  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 2);
+  // One letter in three may be wrong: of "foo" only one, or it would be "aio".
+  std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3);
   for (const std::string& candidate : candidates) {
     std::size_t away = distance(word, candidate);
     // "--events-file" means --events more than any word of similar length.
-    if (word.size() > 3 && (candidate.starts_with(word) || word.starts_with(candidate))) {
+    if (word.size() > 3 && candidate.size() > 3 &&
+        (candidate.starts_with(word) || word.starts_with(candidate))) {
       away = std::min<std::size_t>(away, 1);
     }
     if (away <= best_distance && (best.empty() || away < best_distance)) {
@@ -48,4 +52,4 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   return best;
 }
 
-}  // namespace muster::launcher
+}  // namespace muster
