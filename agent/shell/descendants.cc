@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -92,6 +93,12 @@ std::vector<pid_t> listed_children(pid_t pid) {
   return children;
 }
 
+// Root could kill those of others; a job's processes are its user's.
+bool is_ours(pid_t pid) {
+  struct stat info {};
+  return ::stat(("/proc/" + std::to_string(pid)).c_str(), &info) == 0 && info.st_uid == ::geteuid();
+}
+
 void sleep_ms(long milliseconds) {
   const timespec time{milliseconds / 1000, milliseconds % 1000 * 1'000'000};
   ::nanosleep(&time, nullptr);
@@ -171,6 +178,23 @@ bool signal_process(const ProcessInfo& process, int signal) {
   const auto now = read_process(process.pid);
   if (!now || now->start_time != process.start_time) return false;
   return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0U) == 0;
+}
+
+std::size_t kill_all_with_entry(const std::string& entry) {
+  constexpr int kPasses = 8;
+  std::set<std::pair<pid_t, std::uint64_t>> killed;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    bool found_new = false;
+    for (const pid_t pid : numeric_entries("/proc")) {
+      const auto process = read_process(pid);
+      if (!process || process->state == 'Z' || pid == ::getpid() || !is_ours(pid)) continue;
+      if (!has_environment_entry(pid, entry).value_or(false)) continue;
+      if (!signal_process(*process, SIGKILL)) continue;
+      found_new = killed.emplace(pid, process->start_time).second || found_new;
+    }
+    if (!found_new) break;
+  }
+  return killed.size();
 }
 
 KillReport kill_all_below_self(Duration limit, const std::set<pid_t>& except) {

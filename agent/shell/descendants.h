@@ -6,6 +6,7 @@
 // Thread rule: any thread; nothing is shared. Only plain calls, safe in the guardian.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -38,6 +39,11 @@ std::vector<ProcessInfo> descendants_of(pid_t root, const std::set<pid_t>& excep
 // Whether the environment that `pid` was started with holds the entry "NAME=value".
 // nullopt: not readable.
 std::optional<bool> has_environment_entry(pid_t pid, const std::string& entry);
+
+// Kills every process of this user that was started with the entry "NAME=value", again while there
+// is a new one; returns how many. For processes that have lost all their ancestors: reads all of
+// /proc.
+std::size_t kill_all_with_entry(const std::string& entry);
 
 // Sends `signal` to exactly this process; false where it is gone. Safe against reuse of its pid.
 bool signal_process(const ProcessInfo& process, int signal);

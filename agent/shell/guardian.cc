@@ -2,6 +2,7 @@
 #include "agent/shell/guardian.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <set>
 #include <signal.h>
 #include <string>
@@ -16,6 +17,7 @@
 #include <boost/asio/post.hpp>
 
 #include "agent/shell/descendants.h"
+#include "agent/shell/unique_fd.h"
 #include "proto/base/check.h"
 #include "proto/base/job.h"
 
@@ -99,9 +101,40 @@ class Guard {
   int status_ = 0;
 };
 
+// A stopped guardian does not reap: it must be continued when the agent ends. The kernel does it:
+// the end of a pipe that only the agent holds closes with it, and that sends a signal of our
+// choice. Without descriptors to be had it is left out: it is for the case of a case.
+class Wake {
+ public:
+  Wake() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
+    guardian_end_.reset(ends[0]);
+    agent_end_.reset(ends[1]);
+  }
+  // In the agent: holds its end for as long as it lives.
+  void keep_agent_end() {
+    guardian_end_.reset();
+    static_cast<void>(agent_end_.release());
+  }
+  // In the guardian.
+  void arm() {
+    agent_end_.reset();
+    if (!guardian_end_.valid()) return;
+    ::fcntl(guardian_end_.get(), F_SETSIG, SIGCONT);
+    ::fcntl(guardian_end_.get(), F_SETOWN, ::getpid());
+    ::fcntl(guardian_end_.get(), F_SETFL, O_ASYNC | O_NONBLOCK);
+  }
+
+ private:
+  UniqueFd guardian_end_;
+  UniqueFd agent_end_;
+};
+
 }  // namespace
 
-int run_guarded(const std::function<int(const Guarded&)>& agent_main) {
+int run_guarded(const std::function<int(const Guarded&)>& agent_main,
+                const std::function<void()>& meanwhile) {
   Guarded guarded;
   guarded.start = capture_starting_state();
   guarded.guardian = ::getpid();
@@ -109,6 +142,7 @@ int run_guarded(const std::function<int(const Guarded&)>& agent_main) {
   const std::vector<int> signals = guarded_signals(guarded.start);
   take_signals(guarded.start, signals);
   MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+  Wake wake;
   const pid_t agent = ::fork();
   if (agent < 0) {
     print_line("cannot start the agent: fork failed, errno " + std::to_string(errno));
@@ -117,8 +151,14 @@ int run_guarded(const std::function<int(const Guarded&)>& agent_main) {
   if (agent == 0) {
     // Not inherited. From here on a killed guardian is noticed by GuardianWatch.
     MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+    // A stopped agent could not: the kernel continues it then. SIGKILL would end it as well, but
+    // nobody would be left to find what its workers started and lost.
+    MUSTER_CHECK(::prctl(PR_SET_PDEATHSIG, SIGCONT, 0, 0, 0) == 0);
+    wake.keep_agent_end();
     return agent_main(guarded);
   }
+  wake.arm();
+  if (meanwhile) meanwhile();
   return Guard(agent, std::set<pid_t>(children.begin(), children.end()), signals).run();
 }
 

@@ -31,8 +31,11 @@ struct Guarded {
 // Splits the process: the child runs `agent_main` and exits with its value; the parent guards it
 // and returns the exit code for main. Both have the stop signals and the forwarded ones blocked
 // (nothing is lost before the agent's SignalWatch exists) and are child subreapers.
+// `meanwhile`, if any, runs once in the guardian while the agent starts: house work that may not
+// cost the job time. It must be short, signals wait for it.
 // REQUIRES: one thread.
-int run_guarded(const std::function<int(const Guarded&)>& agent_main);
+int run_guarded(const std::function<int(const Guarded&)>& agent_main,
+                const std::function<void()>& meanwhile = {});
 
 // Calls `lost` once, on the io thread, when the guardian is dead.
 class GuardianWatch {

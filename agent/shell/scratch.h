@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private short-lived files of workers: one folder an agent, below it one a worker (0700, its
-// MUSTER_RUN_DIR) with its progress file, stop file and, until it is looked at, error.json. Made
-// at the first start, removed at the end. The name is chosen before the agent exists, so that a
-// guardian whose agent was killed can remove it too.
+// Private short-lived files. One folder a `muster run` (control socket, store token), below it one
+// for its workers, there one a worker (0700, its MUSTER_RUN_DIR) with its progress file, stop file
+// and, until it is looked at, error.json.
+//
+// The job's folder is made before the process splits, and locked through a descriptor that
+// guardian and agent share: while either lives the lock is held, in whatever container or pid
+// namespace, and when both were killed it is free. That is how the next `muster run` knows what
+// nobody needs any more.
 //
 // Thread rule: one thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -15,16 +20,50 @@
 
 #include <absl/status/statusor.h>
 
+#include "agent/shell/unique_fd.h"
 #include "proto/base/ids.h"
 
 namespace muster::agent {
 
-// A name that nobody has: <folder>/muster-<uid>-<16 hex>, in $XDG_RUNTIME_DIR, $TMPDIR, /tmp or
-// /dev/shm, the first that can be written. Makes nothing.
+// 8 hex digits that name this boot of this kernel: a lock says nothing about processes of another
+// one (a file server, a virtual machine). Random where the kernel does not tell.
+std::string boot_tag();
+
+// A name that nobody has: <folder>/muster-<uid>-<boot tag><8 hex>, in $XDG_RUNTIME_DIR, $TMPDIR,
+// /tmp or /dev/shm, the first that can be written. Makes nothing.
 std::string choose_scratch_path(const std::map<std::string, std::string>& environment, uid_t uid);
 
-// Removes what a Scratch made. Refuses (false) any path whose last part does not begin with
-// "muster-" or that is a link. A path that is not there is fine.
+// The folder of one `muster run`.
+class JobFolder {
+ public:
+  // Makes one (0700) under a chosen name and locks it. Where the file system has no locks it is
+  // unlocked, and nobody can lock it either: then only its owners remove it.
+  static absl::StatusOr<JobFolder> make(const std::map<std::string, std::string>& environment,
+                                        uid_t uid);
+
+  const std::string& path() const { return path_; }
+
+ private:
+  JobFolder(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  std::string path_;
+  UniqueFd lock_;
+};
+
+// MUSTER_STORE_TOKEN_FILE of the job's workers: in its folder.
+std::string store_token_path(const std::string& job_folder);
+
+struct SweepReport {
+  std::size_t folders = 0;
+  std::size_t killed = 0;  // processes
+};
+
+// Removes the job folders beside `own` whose guardian and agent are surely dead: of this user, of
+// this boot, not locked. What still runs of those jobs is killed first (it shows the folder in
+// its environment). Costs one reading of the parent folder where there are none.
+SweepReport sweep_job_folders(const std::string& own);
+
+// Removes a job's folder or what a Scratch made. Refuses (false) any path whose last part does not
+// begin with "muster-" or that is a link. A path that is not there is fine.
 bool remove_scratch(const std::string& path);
 
 // Where one worker's files are.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // This user's live jobs on this host: one small file a `muster run`, in the state directory, so
-// that `muster status` and `muster stop` need no address. A file whose process is gone (same pid
-// and start time no longer there) means nothing and is removed by whoever finds it.
+// that `muster status` and `muster stop` need no address. The process holds a lock on its file:
+// a file without one is of a dead process and is removed by whoever finds it. (A pid would say
+// nothing: the directory may be shared with other pid namespaces and other hosts.)
 //
 // Thread rule: any thread; several processes may use it at once.
 #pragma once
@@ -13,6 +14,7 @@
 
 #include <absl/status/status.h>
 
+#include "agent/shell/unique_fd.h"
 #include "launcher/commands/options.h"
 #include "proto/base/ids.h"
 
@@ -44,10 +46,14 @@ class LiveEntry {
 
  private:
   std::string path_;
+  agent::UniqueFd lock_;
 };
 
-// All live ones, by job id; of several processes of one job, one that hosts the server where
-// there is one. Files of dead processes are removed; unreadable ones are skipped.
+// All live ones of this host, by job id; of several processes of one job, one that hosts the
+// server where there is one. Files of dead processes are removed; unreadable ones are skipped.
 std::vector<LiveJob> live_jobs(const std::string& directory);
+
+// Removes the files of dead processes, half-written ones too.
+void sweep_registry(const std::string& directory);
 
 }  // namespace muster::launcher

@@ -14,6 +14,7 @@
 #include "launcher/commands/option_help.h"
 #include "launcher/commands/options.h"
 #include "launcher/commands/program.h"
+#include "launcher/commands/registry.h"
 #include "launcher/commands/run_job.h"
 #include "launcher/commands/text.h"
 
@@ -71,6 +72,15 @@ int make_plan(CommandLine& line, RunPlan& plan) {
   return 0;
 }
 
+// What jobs whose guardian and agent were killed in one instant could not remove themselves.
+void clear_up_after_the_killed(const RunPlan& plan, const std::string& registry) {
+  sweep_registry(registry);
+  const agent::SweepReport report = agent::sweep_job_folders(plan.folder);
+  if (report.killed == 0 || plan.options.quiet) return;
+  say(cat("killed ", report.killed,
+          " process(es) of jobs of this user whose guardian and agent are dead"));
+}
+
 }  // namespace
 
 int run_command(const Words& words) {
@@ -91,13 +101,22 @@ int run_command(const Words& words) {
       say(note);
   }
 
-  // Chosen here, so that the guardian can remove what a killed agent left.
-  plan.folder = agent::choose_scratch_path(plan.environment, getuid());
-  plan.scratch = plan.folder + "-w";
+  // Made here, so that guardian and agent share its lock and either can remove it.
+  const absl::StatusOr<agent::JobFolder> folder =
+      agent::JobFolder::make(plan.environment, getuid());
+  if (!folder.ok()) {
+    say(cat(folder.status().message()));
+    return kExitInternal;
+  }
+  plan.folder = folder->path();
+  plan.scratch = plan.folder + "/w";
+  const std::string registry = registry_path(plan.environment);
   const int code =
-      agent::run_guarded([&plan](const agent::Guarded& guarded) { return run_job(plan, guarded); });
-  agent::remove_scratch(plan.scratch);
+      agent::run_guarded([&plan](const agent::Guarded& guarded) { return run_job(plan, guarded); },
+                         [&] { clear_up_after_the_killed(plan, registry); });
   agent::remove_scratch(plan.folder);
+  // An agent that was killed has left its entry.
+  if (code == agent::kAgentKilledExitCode) sweep_registry(registry);
   return code;
 }
 

@@ -39,7 +39,7 @@ class RunJob {
       : plan_(plan), options_(plan.options), guarded_(guarded) {}
 
   int run() {
-    if (!make_folder()) return kExitInternal;
+    if (!write_token()) return kExitInternal;
     // A pure question of order: declared first, gone last.
     stop_signals_ = agent::stop_signals(guarded_.start);
     std::vector<int> signals = stop_signals_;
@@ -66,22 +66,19 @@ class RunJob {
  private:
   enum class Phase { kLooking, kRunning, kLingering, kEnded };
 
-  bool make_folder() {
-    const std::string token_path = plan_.folder + "/store-token";
+  bool write_token() {
+    const std::string path = agent::store_token_path(plan_.folder);
     store_token_ = random_hex(32);
-    if (mkdir(plan_.folder.c_str(), 0700) != 0) return cannot_create(plan_.folder);
-    const int file = open(token_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (file < 0) return cannot_create(token_path);
-    const auto size = static_cast<ssize_t>(store_token_.size());
-    const bool whole = write(file, store_token_.data(), store_token_.size()) == size;
-    close(file);
-    return whole || cannot_create(token_path);
-  }
-
-  bool cannot_create(const std::string& path) {
-    say(cat("cannot create ", path, ": ", std::strerror(errno)));
-    agent::remove_scratch(plan_.folder);
-    return false;
+    const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool whole = file >= 0;
+    if (whole) {
+      const auto size = static_cast<ssize_t>(store_token_.size());
+      whole = write(file, store_token_.data(), store_token_.size()) == size;
+      if (!whole && errno == 0) errno = ENOSPC;
+      close(file);
+    }
+    if (!whole) say(cat("cannot write ", path, ": ", std::strerror(errno)));
+    return whole;
   }
 
   // ---------------------------------------------------------------- finding the server
@@ -172,7 +169,7 @@ class RunJob {
 
     agent::AgentConfig config = make_agent_config(plan_);
     config.store_endpoint = *store_endpoint;
-    config.store_token_file = plan_.folder + "/store-token";
+    config.store_token_file = agent::store_token_path(plan_.folder);
     config.node.hosts_server = server_ != nullptr;
     if (options_.endpoint) config.endpoint = options_.endpoint->text();
     agent::RunnerOptions runner = make_runner_options(plan_, guarded_);

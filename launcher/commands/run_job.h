@@ -29,8 +29,8 @@ struct RunPlan {
   JobId job;
   NodeName node;
   std::string host;
-  std::string folder;   // private files of this process: control socket, store token
-  std::string scratch;  // the agent's, for workers
+  std::string folder;   // agent::JobFolder: control socket, store token
+  std::string scratch;  // below it, for workers
 };
 
 // Returns the exit code of `muster run`.

@@ -47,7 +47,6 @@ class Faults(MusterCase):
         self.assertEqual(job.code(), 0, job.err)
 
     def test_kill_agent(self):
-        self.keeps_scratch = True
         plan = [{"do": "kill-agent", "when": {"after": "20ms"}, "on": {"rank": 0}}]
         job = self.run_job("--standalone", "--chaos", json.dumps(plan),
                            self.script("exec sleep 600\n"))

@@ -166,8 +166,6 @@ class MusterCase(unittest.TestCase):
                 os.kill(pid, signal.SIGKILL)
         scratch = [os.path.join(folder, name) for folder, _, names in os.walk(self.scratch)
                    for name in names]
-        if getattr(self, "keeps_scratch", False):
-            scratch = []
         failed = not getattr(self._outcome, "success", True)
         if failed or left or scratch:
             for process in self.processes:

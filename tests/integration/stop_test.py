@@ -134,54 +134,5 @@ class Signals(MusterCase):
         return MUSTER
 
 
-class NothingLeft(MusterCase):
-    keeps_scratch = True  # SIGKILL of the agent: its scratch folder is removed by nobody
-
-    # A worker whose grandchild leaves session, group and parent behind.
-    DAEMON = ("(setsid sh -c 'sleep 1000 & echo $! > daemon.'$RANK'; exit 0' &)\n"
-              "touch up.$RANK\nexec sleep 1000\n")
-
-    def started(self):
-        job = self.run_job("--standalone", "--nproc-per-node", "2", self.script(self.DAEMON))
-        self.until_event(job, "generation_running")
-        def daemons():
-            try:
-                return [int(self.read(f"daemon.{rank}"))
-                        for rank in range(2)]
-            except (OSError, ValueError):
-                return None
-        pids = until(daemons, "the daemons")
-        return job, pids + [event["pid"] for event in self.events(job, "worker_started")]
-
-    def gone(self, pids):
-        until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}", 20)
-
-    def test_agent_killed(self):
-        job, pids = self.started()
-        os.kill(job.agent(), signal.SIGKILL)
-        self.assertEqual(job.code(), 70)
-        self.gone(pids)
-        self.assertIn("muster: ", job.err)
-
-    def test_guardian_killed(self):
-        job, pids = self.started()
-        agent = job.agent()
-        job.signal(signal.SIGKILL)
-        self.assertEqual(job.code(), 137)
-        self.gone(pids + [agent])
-
-    def test_stopped(self):
-        job, pids = self.started()
-        job.signal(signal.SIGTERM)
-        self.assertEqual(job.code(), 143)
-        self.gone(pids)
-
-    def test_worker_failed(self):
-        job, pids = self.started()
-        os.kill(pids[-1], signal.SIGKILL)
-        self.assertEqual(job.code(), 137)
-        self.gone(pids)
-
-
 if __name__ == "__main__":
     main()

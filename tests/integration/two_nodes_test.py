@@ -14,7 +14,6 @@ HOLD = ("echo $RANK $WORLD_SIZE $GROUP_RANK $MUSTER_GENERATION $MUSTER_RESTART_R
 
 
 class TwoNodes(MusterCase):
-    keeps_scratch = True  # agents are killed here
 
     def setUp(self):
         super().setUp()

@@ -9,6 +9,7 @@ endfunction()
 
 muster_integration(standalone_test integration 300)
 muster_integration(stop_test integration 300)
+muster_integration(nothing_left_test integration 300)
 muster_integration(chaos_test integration 300)
 muster_integration(bad_input_test integration 300)
 muster_integration(two_nodes_test integration 600)

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <sys/stat.h>
@@ -177,6 +178,33 @@ TEST_CASE("removing a scratch folder refuses what it did not make") {
   fs::create_directories(dir.path() + "/muster-y/deep/er");
   CHECK(remove_scratch(dir.path() + "/muster-y"));
   CHECK_FALSE(fs::exists(dir.path() + "/muster-y"));
+}
+
+TEST_CASE("a job's folder is swept when nobody holds its lock, and not before") {
+  const TempDir dir;
+  const std::map<std::string, std::string> environment{{"XDG_RUNTIME_DIR", dir.path()}};
+  std::string first_path;
+  std::string second_path;
+  {
+    const auto first = JobFolder::make(environment, 7);
+    REQUIRE(first.ok());
+    first_path = first->path();
+    CHECK(first_path.starts_with(dir.path() + "/muster-7-" + boot_tag()));
+    put(store_token_path(first_path), "secret");
+    const auto second = JobFolder::make(environment, 7);
+    REQUIRE(second.ok());
+    second_path = second->path();
+    CHECK(second_path != first_path);
+    CHECK(sweep_job_folders(second_path).folders == 0);
+    CHECK(fs::exists(first_path));
+  }
+  fs::create_directory(dir.path() + "/muster-8-" + boot_tag() + "00000000");
+  fs::create_directory(dir.path() + "/muster-7-not-this-boot--");
+  CHECK(sweep_job_folders(second_path).folders == 1);
+  CHECK_FALSE(fs::exists(first_path));
+  CHECK(fs::exists(second_path));
+  CHECK(fs::exists(dir.path() + "/muster-8-" + boot_tag() + "00000000"));
+  CHECK(fs::exists(dir.path() + "/muster-7-not-this-boot--"));
 }
 
 // ---------------------------------------------------------------- error.json

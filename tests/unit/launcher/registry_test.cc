@@ -91,13 +91,34 @@ TEST_CASE("files of the dead are removed, nonsense is skipped") {
   }
 }
 
-TEST_CASE("a pid that is another process by now is not the job") {
+TEST_CASE("the lock counts, not the pid: that may be of another namespace") {
   const Folder folder;
   LiveEntry entry;
-  LiveJob job = ours("reused");
+  LiveJob job = ours("elsewhere");
   job.start_ticks += 1;
   REQUIRE(entry.publish(folder.live(), job).ok());
-  CHECK(live_jobs(folder.live()).empty());
+  CHECK(live_jobs(folder.live()) == std::vector<LiveJob>{job});
+  sweep_registry(folder.live());
+  CHECK(files_in(folder.live()) == 1);
+}
+
+TEST_CASE("an entry of an earlier boot goes, one of another host is left alone") {
+  const Folder folder;
+  LiveEntry entry;
+  REQUIRE(entry.publish(folder.live(), ours("now")).ok());
+  const auto put = [&](const std::string& name, const std::string& host) {
+    std::ofstream(cat(folder.live(), "/", name))
+        << R"({"job":"j","pid":1,"start_ticks":1,"node":"n","socket":"","rendezvous":"h:1",)"
+        << R"("boot":"no-such-boot","host":")" << host << "\"}\n";
+  };
+  put("1-1.json", host_name());
+  put("2-2.json", "another.host");
+  std::ofstream(folder.live() + "/3-3.json.new") << "{";
+  CHECK(live_jobs(folder.live()).size() == 1);
+  sweep_registry(folder.live());
+  CHECK_FALSE(fs::exists(folder.live() + "/1-1.json"));
+  CHECK(fs::exists(folder.live() + "/2-2.json"));
+  CHECK_FALSE(fs::exists(folder.live() + "/3-3.json.new"));
 }
 
 TEST_CASE("of two processes of one job the hosting one is shown") {
