@@ -147,6 +147,25 @@ class TwoNodes(MusterCase):
         self.assertGreater(time.monotonic() - start, 1.5)
         self.assertEqual([pid for pid in workers if alive(pid)], [])
 
+    def test_a_pause_of_the_hosting_agent_loses_nobody(self):
+        # A short grace: one that breaks for the pause is waited for in spite of it.
+        nodes = [self.node(rank, "--heartbeat", "500ms", "--node-timeout", "2s",
+                           "--reconnect-grace", "1ms", "--log-level", "info") for rank in (0, 1)]
+        for node in nodes:
+            self.until_event(node, "generation_running", generation=0)
+        agent = nodes[0].agent()
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            until(lambda: "lost the stream" in nodes[1].err, "the other agent to give up")
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        until(lambda: "attached to the server again" in nodes[1].err, "the other agent's return")
+        self.let_go(0)
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[0].err + nodes[1].err)
+        for node in nodes:
+            self.assertEqual(self.events(node, "node_left"), [])
+            self.assertEqual(self.events(node, "job_finished")[0]["restarts_used"], 0)
+
     def test_embedded_server_started_again_adopts_the_job(self):
         nodes = self.both_running("--server-grace", "30s")
         # One charged restart first: the number must survive the server.

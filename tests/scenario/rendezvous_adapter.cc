@@ -15,7 +15,7 @@
 //   exited LABEL rank= code= | signal= | exec=ERRNO torn= oom= signaled= secondary= order= age=
 //   tail= leave LABEL signal=TERM · fired LABEL fault= rank= · beat LABEL step= checkpoint= mute
 //   LABEL… · unmute LABEL…         its automatic heartbeats (1 s; acks are not shown) stop id= by=
-//   · leaving reason= · view · tick
+//   · leaving reason= · stalled by= (of time that is not counted) · view · tick
 //
 // Addresses are 10.0.0.1, 10.0.0.2, … in order of first joining. Run ids are shown as run-1, ….
 #include <algorithm>
@@ -449,6 +449,9 @@ Transcript RendezvousAdapter::rest(Command& command, Instant now) {
   }
   if (what == "leaving") {
     return step(rendezvous::ServerStopping{command.text_or("reason", "SIGTERM")}, now);
+  }
+  if (what == "stalled") {
+    return step(rendezvous::HostStalled{command.duration("by").value_or(Duration{0})}, now);
   }
   if (what == "tick") return step(rendezvous::Tick{}, now);
   if (what == "view") return view(now);

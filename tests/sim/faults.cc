@@ -35,6 +35,7 @@ void World::plan_faults() {
     strike_node(i, options.agent_signals, &World::signal_agent);
   }
   if (!options.hosted) repeat(options.server_kills, [this] { crash_server(); });
+  repeat(options.server_stalls, [this] { stall_server(); });
   repeat(options.operator_stops, [this] { request_stop(); });
   clock.at(Instant{options.fault_phase}, [this] { end_faults(); });
 }
@@ -71,7 +72,7 @@ void World::kill_agent(std::size_t node) {
 }
 
 void World::signal_agent(std::size_t node) {
-  if (!nodes_[node]->runs()) return;
+  if (!nodes_[node]->runs() || (options.hosted && node == 0 && server_stalls_)) return;
   const int signal = rng.below(2) == 0 ? 15 : 2;
   note("fault", "signal the agent of " + nodes_[node]->truth().name);
   if (options.hosted && node == 0 && server_ && rng.below(2) == 0) {
@@ -87,7 +88,7 @@ void World::crash_server() {
 }
 
 void World::request_stop() {
-  if (!server_) return;
+  if (!server_ || server_stalls_) return;
   step_server(rendezvous::StopRequested{++last_request_, "j", "an operator"});
 }
 

@@ -53,6 +53,7 @@ SimOptions SimOptions::from_seed(std::uint64_t seed) {
   options.slow_messages = maybe(0.3, 0.05);
   options.reports = maybe(0.5, 1.0);
   options.longest_work = Duration(1s) * (2 + rng.below(12));
+  options.server_stalls = maybe(0.25, 0.08);
   return options;
 }
 
@@ -71,6 +72,7 @@ std::string SimOptions::text() const {
   add("agent kills", agent_kills);
   add("agent signals", agent_signals);
   add("server kills", server_kills);
+  add("server stalls", server_stalls);
   add("operator stops", operator_stops);
   add("restarts", restarts);
   add("late", late_start);

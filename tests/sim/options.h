@@ -21,7 +21,7 @@ struct SimOptions {
   JobPolicy policy;
   bool hosted = false;  // node 0's process runs the server too, and dies with it
 
-  // Mean number of strikes a second during the fault phase: on each node, but for the last two.
+  // Mean number of strikes a second during the fault phase: on each node, but for the last three.
   double breaks = 0;         // a stream breaks, both ends notice
   double half_open = 0;      // … one of them, or both, much later
   double stalls = 0;         // a stream stands still for a while
@@ -29,6 +29,7 @@ struct SimOptions {
   double agent_kills = 0;    // kill -9
   double agent_signals = 0;  // TERM or INT
   double server_kills = 0;   // kill -9; it comes back knowing nothing
+  double server_stalls = 0;  // the server's process stands still for a while
   double operator_stops = 0;
 
   double restarts = 0;        // chance that an agent that ended is started again

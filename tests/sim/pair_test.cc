@@ -75,6 +75,30 @@ TEST_CASE("both machines keep their promises under every seed") {
   }
 }
 
+// A healthy job whose server stands still, again and again, for longer than anyone is waited for.
+TEST_CASE("a server that stands still loses nobody") {
+  std::uint64_t nodes_lost = 0;
+  std::uint64_t succeeded = 0;
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SimOptions options;
+    options.seed = seed;
+    options.min_nodes = options.max_nodes = options.agents = 2 + seed % 2;
+    options.hosted = seed % 4 < 2;
+    options.policy = SimOptions::from_seed(seed).policy;
+    options.policy.server_grace = 30s;
+    options.server_stalls = 0.08;
+    options.longest_work = 25s;
+    World world(options, false);
+    world.run();
+    INFO("seed " << seed << ": " << world.failure().value_or(""));
+    CHECK_FALSE(world.failure());
+    nodes_lost += world.checks.tally["nodes lost"];
+    succeeded += world.checks.tally["outcome succeeded"];
+  }
+  CHECK(nodes_lost == 0);
+  CHECK(succeeded == 40);
+}
+
 TEST_CASE("a seed replays exactly") {
   for (const std::uint64_t seed : {3U, 77U}) {
     World first(SimOptions::from_seed(seed), false);

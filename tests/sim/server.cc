@@ -30,6 +30,8 @@ void World::kill_server() {
   if (!server_) return;
   note("server", "ends");
   server_.reset();
+  server_stalls_ = false;
+  server_unread_.clear();
   std::map<SessionId, StreamPtr> streams;
   streams.swap(streams_);
   for (const auto& [session, stream] : streams) {
@@ -39,8 +41,9 @@ void World::kill_server() {
 }
 
 void World::step_server(const rendezvous::Event& event) {
+  if (server_stalls_) return server_unread_.push_back(event);
   if (!std::holds_alternative<rendezvous::Tick>(event)) note("server", text(event));
-  const std::vector<rendezvous::Action> actions = server_->step(event, clock.now());
+  const std::vector<rendezvous::Action> actions = server_->step(event, server_now());
   checks.server_stepped(event, actions);
   ++steps_;
   for (const rendezvous::Action& action : actions) {
@@ -54,14 +57,34 @@ void World::arm_server_timer() {
   const std::optional<Instant> next = server_->next_deadline();
   const std::uint64_t timer = ++server_timer_;
   if (!next) return;
-  server_spins_ = *next <= clock.now() ? server_spins_ + 1 : 0;
+  server_spins_ = *next <= server_now() ? server_spins_ + 1 : 0;
   if (server_spins_ > 100) {
     checks.fail("the server wants a tick again and again");
     return;
   }
-  clock.at(*next, [this, timer, life = server_life_] {
-    if (server_ && server_life_ == life && server_timer_ == timer) {
+  clock.at(*next + server_stalled_, [this, timer, life = server_life_] {
+    if (server_ && !server_stalls_ && server_life_ == life && server_timer_ == timer) {
       step_server(rendezvous::Tick{});
+    }
+  });
+}
+
+// As a SIGSTOP of its process: streams stand, and a new one is given up and tried again.
+void World::stall_server() {
+  if (!server_ || server_stalls_) return;
+  const Duration length = between(1s, 12s);
+  note("fault", "stall the server for " + format_duration(length));
+  if (options.hosted) nodes_[0]->freeze(length);
+  server_stalls_ = true;
+  clock.after(length, [this, length, life = server_life_] {
+    if (!server_ || server_life_ != life) return;
+    server_stalls_ = false;
+    server_stalled_ += length;
+    step_server(rendezvous::HostStalled{length});
+    std::vector<rendezvous::Event> unread;
+    unread.swap(server_unread_);
+    for (const rendezvous::Event& event : unread) {
+      if (server_ && server_life_ == life) step_server(event);
     }
   });
 }
@@ -87,7 +110,7 @@ Duration World::delay() {
 }
 
 StreamPtr World::connect(std::size_t node, std::uint64_t agent_life) {
-  if (!server_) return nullptr;
+  if (!server_ || server_stalls_) return nullptr;
   auto stream = std::make_shared<Stream>();
   stream->session = ++last_session_;
   stream->node = node;
@@ -163,7 +186,7 @@ void World::agent_ended(std::size_t node) {
     // The hosting process stays until everyone has read the outcome (JobOver); without an
     // outcome it tells the others that it goes, and goes.
     const bool finished = [&] {
-      for (const rendezvous::JobView& job : server_->view(clock.now())) {
+      for (const rendezvous::JobView& job : server_->view(server_now())) {
         if (!job.outcome) return false;
       }
       return true;

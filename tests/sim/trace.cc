@@ -156,6 +156,9 @@ struct ServerEvents {
   }
   std::string operator()(const rendezvous::StopRequested&) const { return "StopRequested"; }
   std::string operator()(const rendezvous::ServerStopping&) const { return "ServerStopping"; }
+  std::string operator()(const rendezvous::HostStalled& e) const {
+    return "HostStalled " + format_duration(e.by);
+  }
   std::string operator()(const rendezvous::Tick&) const { return "Tick"; }
 };
 

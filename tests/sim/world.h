@@ -13,8 +13,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "launcher/rendezvous/core/rendezvous.h"
 #include "proto/base/rng.h"
 #include "tests/sim/checks.h"
 #include "tests/sim/options.h"
@@ -75,6 +77,7 @@ class World {
   void start_server();
   void kill_server();
   void step_server(const rendezvous::Event& event);
+  Instant server_now() const { return clock.now() - server_stalled_; }
   void carry_out(const rendezvous::Action& action);
   void arm_server_timer();
   void send_to_agent(const StreamPtr& stream, ServerMessage message);
@@ -94,6 +97,7 @@ class World {
   void kill_agent(std::size_t node);
   void signal_agent(std::size_t node);
   void crash_server();
+  void stall_server();
   void request_stop();
   void end_faults();
   void watch_leases();
@@ -104,6 +108,9 @@ class World {
   std::uint64_t server_life_ = 0;
   std::uint64_t server_timer_ = 0;
   int server_spins_ = 0;
+  Duration server_stalled_{0};  // what its clock leaves out
+  bool server_stalls_ = false;
+  std::vector<rendezvous::Event> server_unread_;  // while it stands still
   bool server_ends_with_host_ = false;
   std::map<SessionId, StreamPtr> streams_;  // known to the current server
   SessionId last_session_ = 0;

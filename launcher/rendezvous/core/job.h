@@ -67,6 +67,8 @@ class Job {
   void hold_losses(Instant until);
   // The host slept: what nobody could have heard in that time counts as not missed.
   void shift_liveness(Duration by, Instant now);
+  // The host stood still: agents may have given up their streams meanwhile.
+  void note_stall(Duration by, Instant now);
   // Says JobOver now where that is still owed; the run is about to be forgotten.
   void give_up_waiting(Instant now);
 
@@ -235,6 +237,7 @@ class Job {
   bool on(Member& member, const Envelope& envelope, const Leave& leave);
   void note_progress(const Member& member);
   Instant lost_at(const Member& member) const;
+  void hold(Member& member);
   void check_losses();
   void lose(const NodeName& node, const std::string& why);
   void remove(const NodeName& node);
@@ -270,6 +273,7 @@ class Job {
   std::set<NodeName> working_;  // nodes where workers of an ended or running life may be alive
   Instant liveness_check_at_;   // no later than the earliest loss
   Instant hold_losses_until_;
+  Instant stall_echo_until_;  // streams that break before this broke for our stall
 
   // The next generation.
   Generation generation_ = kNoGeneration;  // committed last

@@ -162,6 +162,7 @@ void Job::resume(Member& member, SessionId session, const std::string& peer, con
   member.observed_addr = peer;
   member.facts.dialed_addr = join.node.dialed_addr;
   member.heard_at = now_;
+  member.held_until = Instant{};
   shared_.sessions.attach(session, {this, member.facts.name, member.incarnation});
   watch(member);
   send(member, JoinAccepted{shared_.options.server_instance, peer, member.role, spec_.policy});

@@ -12,6 +12,12 @@ namespace {
 constexpr std::size_t kLeavesKept = 16;
 constexpr int kLastSignal = 64;
 
+// An agent that hears nothing gives its stream up: after the node time-out, or when gRPC's pings
+// are not answered (proto/transport/grpc_settings.h).
+constexpr Duration kPingPatience = 10s;
+// What is in the sockets after a stall is read within this time.
+constexpr Duration kStallEcho = 1s;
+
 }  // namespace
 
 bool Job::on(Member& member, const Envelope&, const Heartbeat& heartbeat) {
@@ -71,6 +77,7 @@ void Job::stream_lost(const Attachment& from, SessionId session, Instant now) {
   if (member == nullptr || member->session != session || server_left_) return;
   member->session.reset();
   member->stream_lost_at = now;
+  if (now < stall_echo_until_) hold(*member);
   if (member->leaving && (finished() || !working_.contains(name))) {
     remove(name);
   } else if (!finished()) {
@@ -87,8 +94,10 @@ bool Job::counts_as_broken(const NodeName& node) const {
 }
 
 Instant Job::lost_at(const Member& member) const {
-  const Instant due = member.connected() ? member.heard_at + spec_.policy.node_timeout
-                                         : member.stream_lost_at + spec_.policy.reconnect_grace;
+  const Instant due =
+      member.connected()
+          ? member.heard_at + spec_.policy.node_timeout
+          : std::max(member.stream_lost_at + spec_.policy.reconnect_grace, member.held_until);
   return std::max(due, hold_losses_until_);
 }
 
@@ -169,6 +178,23 @@ void Job::shift_liveness(Duration by, Instant now) {
   liveness_check_at_ = now;
   if (round_) round_->deadline = round_->deadline + by;
   if (stop_) stop_->give_up_at = stop_->give_up_at + by;
+}
+
+void Job::hold(Member& member) {
+  member.held_until = now_ + spec_.policy.recovery_window;
+}
+
+// After a stall as long as the agents' own patience a broken stream says nothing about its node:
+// to the agents it was as if the server had gone and come back, and some are between two tries.
+// Half of that patience, as it began before the stall. One that kept its stream is heard soon or
+// silent in earnest.
+void Job::note_stall(Duration by, Instant now) {
+  begin(now);
+  if (2 * by < std::min(spec_.policy.node_timeout, kPingPatience)) return;
+  stall_echo_until_ = now_ + std::max(2 * spec_.policy.heartbeat, kStallEcho);
+  for (auto& [name, member] : members_) {
+    if (!member.connected()) hold(member);
+  }
 }
 
 }  // namespace muster::rendezvous

@@ -29,6 +29,7 @@ struct Member {
   std::optional<SessionId> session;
   Instant heard_at;
   Instant stream_lost_at;
+  Instant held_until;  // not lost before, while it has no stream
   std::vector<RankProgress> progress;
 
   // It said Leave; it counts for nothing any more and stays only until its stream ends.

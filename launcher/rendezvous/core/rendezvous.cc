@@ -40,6 +40,7 @@ struct Rendezvous::State {
   void on(const StreamLost& lost);
   void on(const StopRequested& request);
   void on(const ServerStopping& stopping);
+  void on(const HostStalled& stall);
   void on(const Tick&);
   void join(const AgentSaid& said, const Join& join);
   void reattach(const AgentSaid& said, const Join& join, Runs* runs);
@@ -77,8 +78,10 @@ std::vector<Action> Rendezvous::step(const Event& event, Instant now) {
   state.now = now;
   if (state.promised && now - *state.promised > kStall) {
     const Duration stall = now - *state.promised;
-    for (auto& [id, runs] : state.jobs)
+    for (auto& [id, runs] : state.jobs) {
       runs.back()->shift_liveness(stall, now);
+      runs.back()->note_stall(stall, now);
+    }
   }
   std::visit([&](const auto& body) { state.on(body); }, event);
   state.promised = next_deadline();
@@ -272,6 +275,11 @@ void Rendezvous::State::on(const ServerStopping& event) {
       take(*run);
     }
   }
+}
+
+void Rendezvous::State::on(const HostStalled& stall) {
+  for (auto& [id, runs] : jobs)
+    runs.back()->note_stall(stall.by, now);
 }
 
 void Rendezvous::State::on(const Tick&) {

@@ -7,7 +7,8 @@
 //   1. feed every fact as an Event with a monotonic `now`, one at a time;
 //   2. carry out the returned actions in order; a Persist must be durable before any later action
 //      of the same list leaves the process;
-//   3. call step(Tick{}, now) at next_deadline().
+//   3. call step(Tick{}, now) at next_deadline();
+//   4. say HostStalled where it stood still and its `now` does not show it.
 //
 // Invariants (the simulator checks them):
 //   1. ranks of a published generation are 0..n-1, each once, the same in every Prepare;
@@ -53,9 +54,14 @@ struct StopRequested {
 struct ServerStopping {
   std::string reason;
 };
+// The host's strand stood still for `by`, a time that its `now` leaves out. What was sent meanwhile
+// has not been read yet, and agents may have given their streams up.
+struct HostStalled {
+  Duration by{0};
+};
 struct Tick {};
 
-using Event = std::variant<AgentSaid, StreamLost, StopRequested, ServerStopping, Tick>;
+using Event = std::variant<AgentSaid, StreamLost, StopRequested, ServerStopping, HostStalled, Tick>;
 
 // ------------------------------------------------------------------ actions: orders, in order
 

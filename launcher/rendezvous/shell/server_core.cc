@@ -16,7 +16,7 @@ namespace muster::rendezvous {
 namespace {
 
 // While agents are connected the strand wakes at least this often, so that a stall is noticed.
-constexpr Duration kLongestSleep = 1s;
+constexpr Duration kLongestSleep = 250ms;
 
 std::int64_t wall_clock_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -51,7 +51,11 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
 
   void step(const Event& event) {
     if (broken) return;
-    perform(machine.step(event, clock.now(raw_now())));
+    const Instant now = clock.now(raw_now());
+    if (const Duration stall = std::exchange(told_stalled, clock.stalled()); stall < told_stalled) {
+      perform(machine.step(HostStalled{told_stalled - stall}, now));
+    }
+    perform(machine.step(event, now));
     arm();
   }
 
@@ -157,8 +161,8 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
     const Instant now = clock.now(raw_now());
     const Instant wake = sessions.empty() ? *due : std::min(*due, now + kLongestSleep);
     clock.arm(wake);
-    // A timer that rings a little early finds nothing due and arms itself again: a heartbeat a
-    // second then costs no timer operation.
+    // A timer that rings a little early finds nothing due and arms itself again: most heartbeats
+    // then cost no timer operation.
     if (armed && *armed <= wake && *armed > now) return;
     armed = wake;
     timer.expires_after(std::max(wake - now, Duration(0)));
@@ -173,7 +177,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
     const Instant now = clock.now(raw_now());
     deliver(store.expire(now));
     const std::optional<Instant> due = machine.next_deadline();
-    if (due && *due <= now) {
+    if ((due && *due <= now) || told_stalled < clock.stalled()) {
       step(Tick{});
     } else {
       arm();
@@ -186,6 +190,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   std::chrono::steady_clock::time_point origin;
   Rendezvous machine;
   StrandClock clock;
+  Duration told_stalled{0};  // of clock.stalled(), what the machine knows
   Store store;
   boost::asio::steady_timer timer;
   std::optional<Instant> armed;
