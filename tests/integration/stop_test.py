@@ -63,6 +63,20 @@ class Signals(MusterCase):
         self.assertGreater(time.monotonic() - start, 0.25)
         self.assertEqual([pid for pid in pids if alive(pid)], [])
 
+    def test_a_stop_during_the_tear_down_after_a_failure(self):
+        job = self.running(self.script(
+            "[ $RANK = 1 ] && { while [ ! -e up ]; do sleep 0.01; done; kill -9 $$; }\n"
+            "trap 'touch torn' TERM\ntouch up\nwhile [ ! -e go ]; do sleep 0.01; done\n"),
+            "--max-restarts", "1")
+        until(lambda: os.path.exists(self.path("torn")), "the tear-down")
+        job.signal(signal.SIGTERM)
+        self.until_event(job, "node_left")
+        self.script("", "go")
+        self.assertEqual(job.code(), 143, job.err)
+        finished = self.events(job, "job_finished")
+        self.assertEqual([(event["outcome"], event["exit_code"], event["restarts_used"])
+                          for event in finished], [("stopped", 143, 0)])
+
     def test_second_and_third_signal(self):
         job = self.running(self.script(WAIT), "--stop-grace", "60s", "--stop-budget", "100s")
         job.signal(signal.SIGINT)

@@ -228,7 +228,8 @@ class Job {
   bool may_turn_out_a_stop(const Cause& cause) const;
   std::optional<Verdict> verdict() const;
   void end_life(bool kept);
-  void settle_failure(Verdict verdict);
+  void tell_failure(const Verdict& verdict);
+  void settle_failure(const Verdict& verdict);
   void schedule(FormReason reason, const Charge& charge);
   void fail(const Verdict& verdict, const std::string& why);
 
@@ -249,6 +250,7 @@ class Job {
   bool on(Member& member, const Envelope& envelope, const OutcomeSeen& seen);
   void finish(Outcome outcome);
   void finish_stopped(int exit_code, ExitClass exit_class, const std::string& text);
+  void finish_left();
   void check_over();
   Instant read_by(const Member& member) const;
   double goodput() const;

@@ -29,6 +29,12 @@ void Job::finish_stopped(int exit_code, ExitClass exit_class, const std::string&
   finish(std::move(outcome));
 }
 
+// The last member left by a signal.
+void Job::finish_left() {
+  finish_stopped(128 + last_leave_signal_, ExitClass::kSignal,
+                 "stopped by " + signal_name(last_leave_signal_));
+}
+
 void Job::finish(Outcome outcome) {
   MUSTER_CHECK(!outcome_.has_value());
   if (life_ && !life_->ended) end_life(true);

@@ -86,8 +86,7 @@ bool Job::awaits_previous_member() const {
 
 bool Job::try_publish() {
   if (everyone_left()) {
-    finish_stopped(128 + last_leave_signal_, ExitClass::kSignal,
-                   "stopped by " + signal_name(last_leave_signal_));
+    finish_left();
     return true;
   }
   forming_deadline_.reset();

@@ -56,6 +56,7 @@ bool Job::try_settle() {
   stop_->settle_at.reset();
   std::optional<Verdict> settled = verdict();
   for (const Cause& cause : life_->causes) {
+    if (everyone_left()) break;  // nobody is left to say more
     const bool matters = !settled || cause.failure.node == settled->first.failure.node;
     if (!matters || !may_turn_out_a_stop(cause)) continue;
     stop_->settle_at = cause.reported + kLeaveEvidence;
@@ -67,11 +68,12 @@ bool Job::try_settle() {
     finish(Outcome{});
   } else if (stop_requested_by_) {
     finish_stopped(143, ExitClass::kStopped, "stopped by " + *stop_requested_by_);
-  } else if (settled) {
-    settle_failure(std::move(*settled));
   } else if (everyone_left()) {
-    finish_stopped(128 + last_leave_signal_, ExitClass::kSignal,
-                   "stopped by " + signal_name(last_leave_signal_));
+    // Whatever failed before: the stop came before the job's end, and nobody is there to go on.
+    if (settled) tell_failure(*settled);
+    finish_left();
+  } else if (settled) {
+    settle_failure(*settled);
   } else {
     schedule(stop_->why == StopWhy::kGrow ? FormReason::kNodeJoined : FormReason::kNodeLeft,
              Charge{});
@@ -90,16 +92,21 @@ void Job::end_life(bool kept) {
   if (now_ - *life_->running_at >= kHealthyTime) budget_.progressed();
 }
 
-void Job::settle_failure(Verdict verdict) {
+void Job::tell_failure(const Verdict& verdict) {
   const Cause& first = verdict.first;
   last_failure_ = first.failure;
-  recovery_ = Recovery{first.happened, first.reported, now_};
   JobEvent event = job_event(event::GenerationFailed{first.failure, verdict.victims});
   event.node = first.failure.node;
   event.rank = first.failure.rank;
   event.local_rank = first.failure.local_rank;
   event.pid = first.failure.pid;
   publish_event(std::move(event));
+}
+
+void Job::settle_failure(const Verdict& verdict) {
+  const Cause& first = verdict.first;
+  recovery_ = Recovery{first.happened, first.reported, now_};
+  tell_failure(verdict);
   if (first.failure.kind == FailureKind::kSpawn && !ever_execed_) {
     fail(verdict, "");
     return;
