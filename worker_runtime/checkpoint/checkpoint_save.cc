@@ -122,7 +122,7 @@ absl::StatusOr<bool> CheckpointStore::publish(const std::string& from, const std
       note_(to + " is there already and complete: kept, not replaced");
       return false;
     }
-    if (!absl::IsDataLoss(standing) && !absl::IsNotFound(standing)) return standing;
+    if (!is_incomplete(standing)) return standing;
     const std::string aside = to + ".bad-" + options_.nonce;
     note_("moving a broken checkpoint aside: " + std::string(standing.message()) + " -> " + aside);
     status = files_.rename(to, aside);
@@ -157,6 +157,7 @@ absl::Status CheckpointStore::remove_old(std::uint64_t published) {
   }
   std::sort(steps.rbegin(), steps.rend());
   if (steps.size() <= static_cast<std::size_t>(options_.keep)) return absl::OkStatus();
+  absl::Status trouble;
   const std::uint64_t oldest_kept = steps[static_cast<std::size_t>(options_.keep) - 1];
   for (const std::string& name : *names) {
     const auto step = parse_step_name(name);
@@ -164,9 +165,9 @@ absl::Status CheckpointStore::remove_old(std::uint64_t published) {
                            (step->suffix.empty() || step->suffix.starts_with(".bad-"));
     if (!removable) continue;
     const absl::Status status = remove_flat_directory(files_, path_of(name));
-    if (!status.ok()) return status;
+    if (!status.ok()) trouble.Update(status);  // one that stays must not keep the others
   }
-  return absl::OkStatus();
+  return trouble;
 }
 
 }  // namespace muster::runtime

@@ -19,11 +19,6 @@ absl::Status data_loss(const std::string& path, const std::string& what) {
   return absl::DataLossError(path + ": " + what);
 }
 
-// Passed over when looking for the newest: anything that is no complete checkpoint.
-bool is_incomplete(const absl::Status& status) {
-  return absl::IsDataLoss(status) || absl::IsNotFound(status);
-}
-
 const TensorInfo* find_tensor(const FlatLayout& layout, std::string_view name) {
   const auto found = std::find_if(layout.tensors.begin(), layout.tensors.end(),
                                   [&](const TensorInfo& tensor) { return tensor.name == name; });
@@ -67,6 +62,10 @@ std::vector<float>& stream_of(TrainTensors& tensors, std::string_view kind) {
 }
 
 }  // namespace
+
+bool CheckpointStore::is_incomplete(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsPermissionDenied(status);
+}
 
 CheckpointStore::CheckpointStore(FileSystem& files, Options options, Note note)
     : files_(files), options_(std::move(options)), note_(std::move(note)) {}

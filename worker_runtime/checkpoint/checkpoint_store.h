@@ -71,8 +71,8 @@ class CheckpointStore {
 
   // The newest checkpoint that verifies (of `run` only, if given); nullopt: none. Names in a note
   // every one that was passed over. kFailedPrecondition: it is of another model; kUnimplemented:
-  // of a newer version. Any error of the storage but a missing file is returned as it is: taking
-  // an older checkpoint because a disk hiccuped would throw work away.
+  // of a newer version. An error of the storage itself is returned as it is: taking an older
+  // checkpoint because a disk hiccuped would throw work away.
   absl::StatusOr<std::optional<LoadedCheckpoint>> load_newest(const FlatLayout& layout,
                                                               std::optional<RunId> run = {});
 
@@ -90,6 +90,9 @@ class CheckpointStore {
   void remove_probe();
 
  private:
+  // What a checkpoint is passed over for: a part of it is missing, has other contents, is no file,
+  // or may not be read.
+  static bool is_incomplete(const absl::Status& status);
   std::string path_of(const std::string& name) const { return options_.directory + "/" + name; }
   absl::Status write_step(const std::string& path, Manifest& manifest, const FlatLayout& layout,
                           const TrainTensors& tensors);

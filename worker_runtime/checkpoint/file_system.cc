@@ -125,7 +125,17 @@ class PosixFileSystem : public FileSystem {
 
   absl::StatusOr<std::vector<std::byte>> read(const std::string& path) override {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && (errno == ELOOP || errno == ENXIO)) {
+      return absl::DataLossError(path + ": cannot open: " + std::strerror(errno));
+    }
     if (fd < 0) return error_of(path, "cannot open", errno);
+    // A device may never end, a pipe may never begin.
+    struct stat facts {};
+    if (::fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+      ::close(fd);
+      return absl::DataLossError(path + (S_ISDIR(facts.st_mode) ? ": is a directory, not a file"
+                                                                : ": is not a regular file"));
+    }
     constexpr std::size_t kChunk = std::size_t{1} << 20U;
     std::vector<std::byte> bytes;
     std::size_t filled = 0;
@@ -171,14 +181,20 @@ absl::Status replace_file(FileSystem& files, const std::string& path, const std:
 }
 
 absl::Status remove_flat_directory(FileSystem& files, const std::string& path) {
+  // Of a link to a directory the link goes, not what it leads to; a directory is no file.
+  const absl::Status as_file = files.remove_file(path);
+  if (as_file.ok() || absl::IsNotFound(as_file)) return absl::OkStatus();
   auto names = files.list(path);
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
   if (!names.ok()) return names.status();
   std::stable_partition(names->begin(), names->end(),
                         [](const std::string& name) { return name == "manifest.json"; });
   for (const std::string& name : *names) {
-    const absl::Status status = files.remove_file(path + "/" + name);
-    if (!status.ok() && !absl::IsNotFound(status)) return status;
+    absl::Status status = files.remove_file(path + "/" + name);
+    if (absl::IsNotFound(status)) continue;
+    // Not of our making, but an empty directory is nobody's loss.
+    if (!status.ok() && files.remove_directory(path + "/" + name).ok()) continue;
+    if (!status.ok()) return status;
   }
   const absl::Status status = files.remove_directory(path);
   return absl::IsNotFound(status) ? absl::OkStatus() : status;

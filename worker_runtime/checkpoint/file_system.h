@@ -47,6 +47,8 @@ class FileSystem {
 
   // Names in a directory, sorted, without "." and "..".
   virtual absl::StatusOr<std::vector<std::string>> list(const std::string& path) = 0;
+  // Of a regular file. kDataLoss: something else has the name (a directory, a device, a loop of
+  // links).
   virtual absl::StatusOr<std::vector<std::byte>> read(const std::string& path) = 0;
 };
 
