@@ -26,9 +26,11 @@ std::optional<JoinRefused> Job::refused(const Join& join) const {
     const bool replaces =
         !holder.connected() && !node.boot_id.empty() && holder.facts.boot_id == node.boot_id;
     if (!replaces) {
-      return refusal(Why::kDuplicateName, "node \"" + node.name + "\" has already joined " +
-                                              by_holder() + " from host " + holder.facts.host +
-                                              ", pid " + std::to_string(holder.facts.agent_pid));
+      return refusal(Why::kDuplicateName,
+                     "node \"" + node.name + "\" has already joined " + by_holder() +
+                         " from host " + holder.facts.host + ", pid " +
+                         std::to_string(holder.facts.agent_pid) +
+                         "; give each agent its own --node-name or --node-rank");
     }
   } else if (members_.size() >= shared_.options.limits.members) {
     return refusal(Why::kFull, by_holder() + " has " + std::to_string(members_.size()) +
@@ -40,7 +42,8 @@ std::optional<JoinRefused> Job::refused(const Join& join) const {
     return refusal(Why::kDuplicateNodeRank, "node rank " + std::to_string(*node.node_rank) +
                                                 " of " + by_holder() + " is held by node \"" +
                                                 name + "\" on host " + member.facts.host +
-                                                ", pid " + std::to_string(member.facts.agent_pid));
+                                                ", pid " + std::to_string(member.facts.agent_pid) +
+                                                "; each agent needs its own --node-rank");
   }
   return std::nullopt;
 }
