@@ -264,10 +264,6 @@ void AgentRunner::State::operator()(const HoldMasterPort& order) {
 
 void AgentRunner::State::operator()(const StartWorkers& order) {
   directory.set_run(order.run);
-  if (options.log_dir_given && !directory.off()) {
-    const auto made = directory.make_run();
-    if (!made.ok()) log.say(Severity::kWarning, std::string(made.status().message()));
-  }
   workers->start(order);
 }
 

@@ -72,6 +72,7 @@ struct Console::State : std::enable_shared_from_this<Console::State> {
   std::shared_ptr<std::vector<char>> buffer;
   std::map<std::uint32_t, Worker> workers;
   StreamId next_stream = kOwnLines + 1;
+  bool log_trouble_told = false;  // one line for all log files
   bool closed = false;
 
   void open_console();
@@ -114,8 +115,9 @@ std::shared_ptr<OutputTarget> Console::State::console_target(const char* name, i
 
 std::shared_ptr<OutputTarget> Console::State::open_log(const std::string& path) {
   const auto complain = [this, path](int error) {
+    if (std::exchange(log_trouble_told, true)) return;
     say("cannot write " + path + ": " + ::strerror(error) +
-        "; what is lost is counted, the job goes on");
+        " (--log-dir); what log files cannot take is shown here, the job goes on");
   };
   auto target = std::make_shared<OutputTarget>();
   target->name = path;
@@ -176,11 +178,14 @@ int Console::State::open_stream(const WorkerOutput& plan, Worker& worker, bool i
   pump.source = open_source(worker, is_err, shown, owned);
   if (!pump.source.valid()) return -1;
   pump.id = next_stream++;
-  if (shown) {
+  if (!log_path.empty()) pump.log = open_log(log_path);
+  // Output that was to be kept is not lost with its log: whatever mode the console is in, it has
+  // all of it where there is no file, and what does not fit where there is one.
+  pump.only_lost = !shown && pump.log != nullptr;
+  if (shown || !log_path.empty()) {
     pump.console = is_err ? err : out;
     pump.prefix = prefix_of(plan, *pump.console);
   }
-  if (!log_path.empty()) pump.log = open_log(log_path);
   pump.log_writer = log_writer;
   if (is_err) pump.tail = worker.tail;
   pump.buffer = buffer;
@@ -298,7 +303,7 @@ void Console::flush(Duration limit, std::function<void()> done) {
     std::function<void()> done;
   };
   auto pending = std::make_shared<Pending>(state_->io);
-  pending->writers = state_->surfaces.size() + 1;
+  pending->writers = state_->surfaces.size();
   pending->done = std::move(done);
   const auto finish = [pending] {
     if (auto call = std::exchange(pending->done, nullptr)) call();
@@ -312,9 +317,11 @@ void Console::flush(Duration limit, std::function<void()> done) {
     pending->timer.cancel();
     finish();
   };
-  for (const auto& surface : state_->surfaces)
-    surface->writer.when_idle(idle);
-  state_->log_writer->when_idle(idle);
+  // The log first: what it cannot take goes to the console.
+  state_->log_writer->when_idle([self = state_, idle] {
+    for (const auto& surface : self->surfaces)
+      surface->writer.when_idle(idle);
+  });
 }
 
 void Console::resize_terminals() {

@@ -78,7 +78,8 @@ class Console {
 
   // Opens pipes (or terminals), and log files, for one life of a worker. Its earlier life, if its
   // pipes are still open, is cut off: what it wrote so far is taken first.
-  // A log file that cannot be opened costs a warning line and is left out.
+  // What a log file cannot take, or all where it cannot be opened, is shown instead; one line for
+  // all of them says so.
   WorkerEnds open_worker(const WorkerOutput& worker);
 
   // Last `lines` lines of the worker's stderr, at most 4 KiB, with what its pipe holds right now.

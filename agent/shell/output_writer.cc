@@ -77,10 +77,11 @@ struct OutputWriter::State {
       queue.pop_front();
       busy = true;
       lock.unlock();
-      const int error = write_chunk(chunk);
+      std::string_view rest;
+      const int error = write_chunk(chunk, rest);
       lock.lock();
       busy = false;
-      account(chunk, error);
+      account(chunk, error, rest);
       if (queue.empty()) {
         for (auto& call : std::exchange(idle, {}))
           tell(std::move(call));
@@ -94,16 +95,17 @@ struct OutputWriter::State {
     finished.notify_all();
   }
 
-  static int write_chunk(Chunk& chunk) {
+  // `rest`: what of the chunk could not be written.
+  static int write_chunk(Chunk& chunk, std::string_view& rest) {
     OutputTarget& target = *chunk.target;
-    std::string_view rest(chunk.bytes);
+    rest = chunk.bytes;
     int error = 0;
     if (!target.dead) error = write_all(target.fd, rest);
     target.drops->bytes += rest.size();
     return error;
   }
 
-  void account(Chunk& chunk, int error) {
+  void account(Chunk& chunk, int error, std::string_view rest) {
     if (error != 0) {
       OutputTarget& target = *chunk.target;
       if (target.give_up_on_close && is_closed_for_good(error)) target.dead = true;
@@ -111,6 +113,11 @@ struct OutputWriter::State {
       if (!std::exchange(target.told, true)) {
         tell([target = chunk.target, error] {
           if (target->failed) target->failed(error);
+        });
+      }
+      if (target.lost) {
+        tell([target = chunk.target, text = std::string(rest)]() mutable {
+          target->lost(std::move(text));
         });
       }
     }

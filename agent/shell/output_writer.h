@@ -45,6 +45,8 @@ struct OutputTarget {
   bool told = false;                   // writer's thread: `failed` has been called
   // Called once, with the first errno.
   std::function<void(int)> failed;
+  // Called with what could not be written, each time, in order. Set before the first write.
+  std::function<void(std::string)> lost;
 };
 
 // What one stream has queued, over all writers.

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -37,7 +38,10 @@ absl::Status make_folders(const std::string& path) {
 // The fallback under /tmp has a name that anyone can guess: a folder or link that somebody else
 // put there is not written to.
 absl::Status check_owner(const std::string& base) {
-  if (!base.starts_with(kSharedBase)) return absl::OkStatus();
+  const std::string_view shared(kSharedBase);
+  const bool guessable =
+      base.starts_with(shared) && base.find('/', shared.size()) == std::string::npos;
+  if (!guessable) return absl::OkStatus();
   ::mkdir(base.c_str(), 0700);
   struct stat info {};
   const bool ours =
@@ -56,6 +60,29 @@ std::string default_log_dir(const std::map<std::string, std::string>& environmen
   // "/" is what passwd-less containers have; it is not a home.
   if (home.starts_with('/') && home.size() > 1) return home + "/.local/state/muster";
   return kSharedBase + std::to_string(uid);
+}
+
+// A folder made and removed again says more than permission bits: root has all rights, read-only
+// mounts and full disks have none.
+absl::Status check_log_dir(const std::string& base, const JobId& job) {
+  absl::Status status = check_owner(base);
+  if (status.ok()) status = make_folders(base);
+  if (!status.ok()) return status;
+  const auto failed = [](const std::string& place, int error) {
+    return absl::UnavailableError("cannot write in " + place + ": " + std::strerror(error));
+  };
+  std::string place = base + "/" + path_component(job);
+  struct stat info {};
+  if (::stat(place.c_str(), &info) != 0) {
+    place = base;
+  } else if (!S_ISDIR(info.st_mode)) {
+    return failed(place, ENOTDIR);
+  }
+  const std::string trial = place + "/.trial-" + std::to_string(::getpid());
+  // One that is there is of a namesake in another container, or of one that was killed here.
+  if (::mkdir(trial.c_str(), S_IRWXU) != 0 && errno != EEXIST) return failed(place, errno);
+  ::rmdir(trial.c_str());
+  return absl::OkStatus();
 }
 
 RunDirectory::RunDirectory(std::string base, JobId job,

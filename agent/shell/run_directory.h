@@ -25,6 +25,10 @@ namespace muster::agent {
 // $XDG_STATE_HOME/muster, else $HOME/.local/state/muster, else /tmp/muster-<uid>.
 std::string default_log_dir(const std::map<std::string, std::string>& environment, uid_t uid);
 
+// Whether a job's logs could be written below `base`; makes `base` where it is missing. For a
+// refusal at the start: later trouble costs a line, not the job.
+absl::Status check_log_dir(const std::string& base, const JobId& job);
+
 struct RankMeta {
   NodeName node;
   std::uint32_t rank = 0;

@@ -45,6 +45,7 @@ std::vector<int> default_forward_signals() {
 
 void take_signals(const StartingState& start, const std::vector<int>& signals) {
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a log at the limit of file sizes is an error of write
   ::signal(SIGTTIN, SIG_IGN);
   ::signal(SIGTTOU, SIG_IGN);
   ::signal(SIGCHLD, SIG_DFL);

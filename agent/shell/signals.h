@@ -44,8 +44,8 @@ std::vector<int> stop_signals(const StartingState& start);
 std::vector<int> default_forward_signals();
 
 // Takes `signals` and SIGCHLD: blocks them for a SignalWatch or the guardian. Ignores SIGPIPE,
-// SIGTTIN and SIGTTOU (a background agent must never be stopped by its terminal), and gives
-// SIGCHLD its default disposition back (ignored, the kernel would reap behind our back).
+// SIGXFSZ, SIGTTIN and SIGTTOU (a background agent must never be stopped by its terminal), and
+// gives SIGCHLD its default disposition back (ignored, the kernel would reap behind our back).
 // Managed signals that are not listed get back the starting mask.
 void take_signals(const StartingState& start, const std::vector<int>& signals);
 

@@ -36,6 +36,11 @@ void StreamPump::start(std::function<void()> ended) {
   budget_->drained = [self = weak_from_this()] {
     if (const auto pump = self.lock(); pump && !pump->ended_) pump->wait();
   };
+  if (config_.log && config_.only_lost) {
+    config_.log->lost = [self = weak_from_this()](const std::string& text) {
+      if (const auto pump = self.lock()) pump->take_lost(text);
+    };
+  }
   wait();
 }
 
@@ -79,9 +84,16 @@ void StreamPump::take(std::string_view data) {
   last_read_ = IoLoop::now();
   if (config_.tail) config_.tail->append(data);
   if (config_.log) config_.log_writer->write(config_.log, std::string(data), budget_);
-  if (!config_.console) return;
+  if (!config_.console || config_.only_lost) return;
   splitter_.feed(data, sink_);
   arm_partial_timer();
+}
+
+// In the order of the log; the stream may have ended by now.
+void StreamPump::take_lost(std::string_view data) {
+  splitter_.feed(data, sink_);
+  if (!ended_) return arm_partial_timer();
+  splitter_.finish(sink_);
 }
 
 bool StreamPump::pause_if_full() {

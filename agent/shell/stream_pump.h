@@ -3,8 +3,8 @@
 // One stream of one worker: reads its pipe or terminal, keeps the tail, feeds the log file and
 // shows pieces on the console.
 //
-// Invariants: every byte read goes to the log in order; reading stops while more than
-// StreamBudget::kHigh bytes wait to be written anywhere, and only then.
+// Invariants: every byte read goes to the log in order, or where it cannot to the console; reading
+// stops while more than StreamBudget::kHigh bytes wait to be written anywhere, and only then.
 //
 // Thread rule: io thread only.
 #pragma once
@@ -35,6 +35,7 @@ struct PumpConfig {
   StreamId id = 0;
   std::string prefix;
   std::shared_ptr<ConsoleOut> console;  // null: not shown
+  bool only_lost = false;               // the console has what the log could not take, no more
   std::shared_ptr<OutputWriter> log_writer;
   std::shared_ptr<OutputTarget> log;          // null: no file
   std::shared_ptr<TailBuffer> tail;           // null: not kept
@@ -63,6 +64,7 @@ class StreamPump : public std::enable_shared_from_this<StreamPump> {
   void read_some();
   Read read_once();
   void take(std::string_view data);
+  void take_lost(std::string_view data);
   void show(PieceKind kind, std::string_view text);
   void show_update();
   bool pause_if_full();

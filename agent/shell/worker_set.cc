@@ -84,8 +84,12 @@ struct WorkerSet::State : std::enable_shared_from_this<WorkerSet::State> {
   void could_not_start(const std::shared_ptr<Life>& life, const std::string& reason);
   void keep_failure(const Life& life, pid_t pid, const std::string& tail);
   void write_meta(const Life& life, pid_t pid);
+  // All ranks of all generations meet the same trouble with log folders: that is one line.
   void warn(const absl::Status& status) {
-    if (!status.ok()) parts.log.say(Severity::kWarning, std::string(status.message()));
+    if (status.ok() || std::exchange(log_trouble_told, true)) return;
+    parts.log.say(Severity::kWarning,
+                  std::string(status.message()) +
+                      " (--log-dir); output meant for log files is shown here, the job goes on");
   }
 
   WorkerSetParts parts;
@@ -97,6 +101,7 @@ struct WorkerSet::State : std::enable_shared_from_this<WorkerSet::State> {
   FaultInjector faults;                                  // last: its hooks use the others
   Generation generation = kNoGeneration;
   std::size_t left = 0;  // lives that are not gone
+  bool log_trouble_told = false;
 };
 
 // ------------------------------------------------------------------ start
@@ -121,7 +126,11 @@ void WorkerSet::State::prepare_logs(Life& life, const WorkerStreams& streams,
   const bool wanted = streams.stdout_file || streams.stderr_file || parts.options.log_dir_given;
   if (!wanted || parts.directory.off()) return;
   const auto folder = parts.directory.make_rank(life.generation, life.plan.rank);
-  if (!folder.ok()) return warn(folder.status());
+  if (!folder.ok()) {
+    output.stdout_on_console |= streams.stdout_file;
+    output.stderr_on_console |= streams.stderr_file;
+    return warn(folder.status());
+  }
   life.has_rank_folder = true;
   life.paths.error_file = *folder + "/error.json";
   if (streams.stdout_file) output.stdout_log = *folder + "/stdout.log";

@@ -112,6 +112,10 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   return config;
 }
 
+std::string log_dir_of(const RunOptions& options, const EnvironmentMap& environment) {
+  return options.log_dir.empty() ? agent::default_log_dir(environment, getuid()) : options.log_dir;
+}
+
 agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guarded& guarded) {
   const RunOptions& options = plan.options;
   agent::RunnerOptions runner;
@@ -129,8 +133,7 @@ agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guard
       agent::resolve_console_mode(runner.console) == agent::ConsoleMode::kRaw;
   runner.log_level = log_level(options);
   runner.log_dir_given = !options.log_dir.empty();
-  runner.log_dir =
-      runner.log_dir_given ? options.log_dir : agent::default_log_dir(plan.environment, getuid());
+  runner.log_dir = log_dir_of(options, plan.environment);
   runner.streams = [redirects = options.redirects, tee = options.tee](std::uint32_t local_rank) {
     const unsigned away = redirects.of(local_rank);
     const unsigned both = tee.of(local_rank);

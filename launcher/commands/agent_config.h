@@ -14,6 +14,9 @@ agent::AgentConfig make_agent_config(const RunPlan& plan);
 // All but the store's hooks and the dialed address.
 agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guarded& guarded);
 
+// The base folder of log files.
+std::string log_dir_of(const RunOptions& options, const EnvironmentMap& environment);
+
 // The program and its arguments as one line that a shell would read back.
 std::string program_line(const std::vector<std::string>& argv);
 

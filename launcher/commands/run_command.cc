@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "agent/shell/guardian.h"
+#include "agent/shell/run_directory.h"
 #include "agent/shell/scratch.h"
+#include "launcher/commands/agent_config.h"
 #include "launcher/commands/chaos_plan.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/node_facts.h"
@@ -35,6 +37,22 @@ int check_streams(const char* flag, const StreamChoice& streams, const RunPlan& 
     line.notes.push_back(cat(none, " on this node: ignored"));
   }
   return 0;
+}
+
+// Whether files were asked for: by a place for them, or by what goes there.
+bool wants_log_files(const RunOptions& options, std::uint32_t slots) {
+  if (!options.log_dir.empty()) return true;
+  for (std::uint32_t local_rank = 0; local_rank < slots; ++local_rank) {
+    if ((options.redirects.of(local_rank) | options.tee.of(local_rank)) != 0) return true;
+  }
+  return false;
+}
+
+absl::Status check_logs(const RunPlan& plan) {
+  const RunOptions& options = plan.options;
+  const std::string base = log_dir_of(options, plan.environment);
+  if (base == "/dev/null" || !wants_log_files(options, plan.slots)) return absl::OkStatus();
+  return agent::check_log_dir(base, plan.job);
 }
 
 // Fills in the plan. 0, or the exit code of a refusal that has been said.
@@ -101,6 +119,9 @@ int run_command(const Words& words) {
       say(note);
   }
 
+  if (const absl::Status logs = check_logs(plan); !logs.ok()) {
+    return refuse(cat("--log-dir: ", logs.message()));
+  }
   // Made here, so that guardian and agent share its lock and either can remove it.
   const absl::StatusOr<agent::JobFolder> folder =
       agent::JobFolder::make(plan.environment, getuid());

@@ -38,6 +38,26 @@ class BadInput(MusterCase):
         self.refused("--standalone", "--console", "loud", "/bin/true", word="loud")
         self.refused("--standalone", "--max-restarts", word="--max-restarts")
 
+    def test_log_files_that_cannot_be(self):
+        in_the_way = self.path("file")
+        open(in_the_way, "w", encoding="utf-8").close()
+        logs = self.path("logs")
+        os.mkdir(logs)
+        open(os.path.join(logs, "taken"), "w", encoding="utf-8").close()
+        for path in (in_the_way, os.path.join(in_the_way, "below"), "/proc/nowhere/logs"):
+            for flags in ([], ["-r", "3"], ["-t", "0:1"]):
+                self.refused("--standalone", "--log-dir", path, *flags, "/bin/true",
+                             word=f"--log-dir: cannot create {path}")
+        self.refused("--rdzv-id", "taken", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
+                     "--log-dir", logs, "/bin/true", word=f"--log-dir: cannot write in {logs}/taken")
+        state = {"XDG_STATE_HOME": in_the_way}
+        self.refused("--standalone", "-r", "3", "/bin/true", word="--log-dir", environment=state)
+        job = self.muster("run", "--standalone", "/bin/true", environment=state)
+        self.assertEqual((job.code(), job.err), (0, ""))
+        job = self.muster("run", "--standalone", "-r", "3", "--log-dir", "/dev/null", "/bin/true",
+                          environment=state)
+        self.assertEqual(job.code(), 0, job.err)
+
     def test_no_program(self):
         self.refused("--standalone", word="program")
 

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 
-from harness import MusterCase, alive, main, until
+from harness import MUSTER, MusterCase, Process, alive, main, until
 
 SHOW = 'env | grep -E "^(RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_|MASTER_|MUSTER_|TORCH|ROLE_|OMP|PET_)" | sort > env.$RANK\n'
 
@@ -188,6 +188,30 @@ class Files(MusterCase):
                 meta = json.load(file)
             self.assertEqual(meta["local_rank"], rank)
             self.assertGreater(meta["pid"], 1)
+
+    def test_what_a_full_disk_cannot_take_is_shown(self):
+        # No file may grow beyond 64 KiB: a disk that is full for everybody, root too.
+        script = self.script("for i in $(seq 4500); do echo $RANK line number $i; done\n"
+                             "echo $RANK is done >&2\n")
+        logs = self.path("logs")
+        limited = self.script(
+            f"ulimit -f 128\nexec {MUSTER} run --standalone --nproc-per-node 2 --log-dir {logs} "
+            f"-r 3 --max-restarts 0 {script}\n", "limited.sh")
+        job = Process(self, [limited])
+        self.assertEqual(job.code(), 0, job.err)
+        for rank in range(2):
+            (job_name,) = os.listdir(logs)
+            with open(os.path.join(logs, job_name, "latest", "gen-0", f"rank-{rank}",
+                                   "stdout.log"), encoding="utf-8") as file:
+                kept = file.read()
+            self.assertGreater(len(kept), 60000)
+            shown = [line for line in job.out.splitlines() if line.startswith(f"{rank} ")]
+            missing = 4500 - kept.count("\n")
+            self.assertIn(len(shown), (missing - 1, missing))  # one may be cut in two
+            self.assertTrue(shown[-1] == f"{rank} line number 4500", shown[-1])
+        lines = [line for line in job.err.splitlines() if "--log-dir" in line]
+        self.assertEqual(len(lines), 1, job.err)
+        self.assertRegex(lines[0], "rank-[01]/stdout.log: File too large")
 
     def test_tee_goes_to_both(self):
         logs = self.path("logs")

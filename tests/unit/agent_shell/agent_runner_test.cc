@@ -157,13 +157,20 @@ TEST_CASE("without a scratch folder the job ends and says why") {
   CHECK(job.err().find("cannot create /proc/nowhere/muster-x") != std::string::npos);
 }
 
-TEST_CASE("a log folder that cannot be made costs a line and the job goes on") {
-  OneNode job(1, "echo fine");
+TEST_CASE("a log folder that cannot be made costs a line, and the console has the output") {
+  OneNode job(2, "echo fine");
+  job.options.streams = [](std::uint32_t) {
+    return WorkerStreams{.stdout_file = true, .stdout_console = false};
+  };
   job.options.log_dir = "/proc/nowhere";
   job.options.log_dir_given = true;
   CHECK(job.run().exit_code == 0);
-  CHECK(job.out() == "fine\n");
-  CHECK(job.err().find("cannot create /proc/nowhere") != std::string::npos);
+  CHECK(job.out() == "fine\nfine\n");
+  const std::string err = job.err();
+  const std::size_t line = err.find("cannot create /proc/nowhere");
+  REQUIRE(line != std::string::npos);
+  CHECK(err.find("(--log-dir)", line) != std::string::npos);
+  CHECK(err.find("cannot create", line + 1) == std::string::npos);
 }
 
 // ---------------------------------------------------------------- stopping
