@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `muster rendezvous`: a server of its own, for many jobs, that lives until it is told to stop.
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -8,9 +9,11 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <vector>
 
 #include "agent/shell/io_loop.h"
 #include "agent/shell/signals.h"
@@ -32,7 +35,9 @@ constexpr std::string_view kHelp =
     "\n"
     "Runs a rendezvous server of its own, for any number of jobs. Nodes reach it with\n"
     "`muster run --rdzv-endpoint HOST:PORT --rdzv-id JOB ...`. Unlike a server inside\n"
-    "`muster run` it does not go down with one of the job's nodes.\n"
+    "`muster run` it does not go down with one of the job's nodes. Told to stop, it leaves its\n"
+    "jobs to their agents, which go on for their --server-grace and hand them to the server\n"
+    "that is started next.\n"
     "\n"
     "  --listen [HOST]:PORT\n"
     "        where to listen; no HOST: every address of this machine; port 0: any free one\n"
@@ -70,6 +75,24 @@ absl::StatusOr<Endpoint> listen_address(const std::string& text) {
   return endpoint;
 }
 
+// "2 live jobs (a, b) go on without a server for …".
+std::string left_behind(const std::vector<rendezvous::JobView>& jobs) {
+  constexpr std::size_t kNamed = 8;
+  std::size_t live = 0;
+  std::string names;
+  Duration grace = Duration::max();
+  for (const rendezvous::JobView& job : jobs) {
+    if (job.phase == rendezvous::Phase::kFinished) continue;
+    if (++live <= kNamed) names += cat(live == 1 ? "" : ", ", job.spec.job);
+    grace = std::min(grace, job.spec.policy.server_grace);
+  }
+  if (live == 0) return "no job is live";
+  return cat(live, live == 1 ? " live job (" : " live jobs (", names, live > kNamed ? ", …" : "",
+             live == 1 ? ") goes" : ") go", " on without a server for the --server-grace of ",
+             format_duration(grace), live == 1 ? "" : " at least",
+             "; start one at this address again to take over");
+}
+
 int serve(const Endpoint& endpoint, const EnvironmentMap& environment) {
   const agent::StartingState start = agent::capture_starting_state();
   const std::vector<int> signals = agent::stop_signals(start);
@@ -87,8 +110,8 @@ int serve(const Endpoint& endpoint, const EnvironmentMap& environment) {
   server.emplace(loop.context(), std::move(options));
   const absl::StatusOr<int> port = server->listen(endpoint.host, endpoint.port);
   if (!port.ok()) return refuse(cat("--listen ", endpoint.text(), ": ", port.status().message()));
-  say("state is kept in memory in this version: if this server dies, its agents hand their jobs "
-      "to the next one; if it is told to stop, it ends them");
+  say("state is kept in memory in this version: when this server ends, its agents hand their jobs "
+      "to the next one, which starts a new generation of each");
   say(cat("rendezvous server listening on ",
           endpoint.host.empty() ? "every address, port " : cat(endpoint.host, ":"), *port));
 
@@ -96,8 +119,8 @@ int serve(const Endpoint& endpoint, const EnvironmentMap& environment) {
   const agent::SignalWatch watch(loop.context(), signals, [&](const agent::SignalInfo& info) {
     if (stopping) return loop.stop();  // a second one does not wait
     stopping = true;
-    server->stop(cat("the rendezvous server was told to stop (", signal_name(info.signal), ")"),
-                 [&loop] { loop.stop(); });
+    say(cat("told to stop by ", signal_name(info.signal), "; ", left_behind(server->view())));
+    server->close("the rendezvous server was told to stop", [&loop] { loop.stop(); });
   });
   loop.run();
   server.reset();

@@ -184,6 +184,23 @@ class TwoNodes(MusterCase):
         self.assertEqual(self.seen(1)[-1][3:6], ["2", "state_lost", "1"])
         self.assertEqual(self.events(again, "job_finished")[0]["restarts_used"], 1)
 
+    def test_a_separate_server_told_to_stop_leaves_its_jobs_to_the_next(self):
+        server = self.server()
+        nodes = [self.node(rank, "--server-grace", "50s") for rank in (0, 1)]
+        for node in nodes:
+            self.until_event(node, "generation_running", generation=0)
+        server.signal(signal.SIGTERM)
+        self.assertEqual(server.code(), 0, server.err)
+        self.assertIn("1 live job (job) goes on without a server for the --server-grace of 50s",
+                      server.err)
+        again = self.server()
+        self.assertEqual(self.formed(nodes[1], 1)["reason"], "state_lost")
+        self.let_go(1)
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[0].err + nodes[1].err)
+        again.signal(signal.SIGTERM)
+        self.assertEqual(again.code(), 0, again.err)
+        self.assertIn("no job is live", again.err)
+
     def test_sigterm_to_the_hosting_agent_stops_the_others_with_76(self):
         nodes = self.both_running()
         nodes[0].signal(signal.SIGTERM)

@@ -88,9 +88,19 @@ std::vector<JobView> RendezvousServer::view() const {
 }
 
 void RendezvousServer::stop(std::string reason, std::function<void()> done) {
-  state_->gone = std::move(done);
   state_->listeners.clear();
   state_->core.stop(std::move(reason));
+  say_farewell(std::move(done));
+}
+
+void RendezvousServer::close(std::string reason, std::function<void()> done) {
+  state_->listeners.clear();
+  state_->core.close(std::move(reason));
+  say_farewell(std::move(done));
+}
+
+void RendezvousServer::say_farewell(std::function<void()> done) {
+  state_->gone = std::move(done);
   state_->farewell.expires_after(kFarewell);
   state_->farewell.async_wait(
       [weak = state_->weak_from_this()](const boost::system::error_code& error) {

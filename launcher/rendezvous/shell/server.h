@@ -52,8 +52,13 @@ class RendezvousServer {
   // Publishes that this server goes away (`server_leaving`), closes doors and streams, and calls
   // `done` once everything said has left or 500 ms have passed.
   void stop(std::string reason, std::function<void()> done);
+  // As stop(), but the jobs do not end: agents go on within their server grace and attach to the
+  // server that is started next.
+  void close(std::string reason, std::function<void()> done);
 
  private:
+  void say_farewell(std::function<void()> done);
+
   struct State;
   std::shared_ptr<State> state_;
 };

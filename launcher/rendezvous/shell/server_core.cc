@@ -50,7 +50,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   Instant raw_now() const { return {std::chrono::steady_clock::now() - origin}; }
 
   void step(const Event& event) {
-    if (broken) return;
+    if (broken || closed) return;
     const Instant now = clock.now(raw_now());
     if (const Duration stall = std::exchange(told_stalled, clock.stalled()); stall < told_stalled) {
       perform(machine.step(HostStalled{told_stalled - stall}, now));
@@ -152,7 +152,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
 
   void arm() {
     const std::optional<Instant> due = earlier(machine.next_deadline(), store.next_deadline());
-    if (!due || broken) {
+    if (!due || broken || closed) {
       clock.arm(std::nullopt);
       armed.reset();
       timer.cancel();
@@ -199,6 +199,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   SessionId last_session = 0;
   std::uint64_t last_stop = 0;
   bool stopped = false;
+  bool closed = false;
   bool broken = false;
 };
 
@@ -337,10 +338,9 @@ std::unique_ptr<LocalSession> ServerCore::attach_local(LocalSession::Callbacks c
 }
 
 void ServerCore::request_stop(JobId job, std::string by, StopAnswer answered) {
-  if (state_->broken) {
-    boost::asio::post(state_->io, [answered = std::move(answered)] {
-      answered(false, "the server's journal failed");
-    });
+  if (state_->broken || state_->closed) {
+    const char* why = state_->broken ? "the server's journal failed" : "the server is going away";
+    boost::asio::post(state_->io, [answered = std::move(answered), why] { answered(false, why); });
     return;
   }
   const std::uint64_t request = ++state_->last_stop;
@@ -357,6 +357,13 @@ void ServerCore::stop(std::string reason) {
   state_->stopped = true;
   state_->step(ServerStopping{reason});
   state_->finish_all("server_leaving: " + reason);
+}
+
+void ServerCore::close(std::string reason) {
+  if (state_->stopped) return;
+  state_->stopped = state_->closed = true;
+  state_->timer.cancel();
+  state_->finish_all(reason);
 }
 
 std::size_t ServerCore::open_sessions() const {

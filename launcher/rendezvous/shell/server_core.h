@@ -108,6 +108,9 @@ class ServerCore {
   // Tells every agent that this server goes away and closes all sessions; later calls to
   // attach() are refused at once.
   void stop(std::string reason);
+  // Closes all sessions and does nothing more: to the agents the server is gone until another one
+  // takes its place.
+  void close(std::string reason);
   // Sessions whose sink has not been finished.
   std::size_t open_sessions() const;
 

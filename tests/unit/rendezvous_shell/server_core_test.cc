@@ -232,6 +232,28 @@ TEST_CASE("a server that stops says so and closes its sessions", "[server_core]"
   CHECK(late.closed.next() == "the server is going away");
 }
 
+TEST_CASE("a server that closes ends no job and does nothing more", "[server_core]") {
+  Heard heard;
+  Heard late;
+  World world;
+  LocalSession& session = world.attach(heard);
+  run_up(world, session, heard, "job");
+  world.thread.on_io([&] { world.core->close("restarting"); });
+  CHECK(heard.closed.next() == "restarting");
+  while (heard.said.size() > 0) {
+    CHECK_FALSE(std::holds_alternative<ServerLeaving>(heard.said.next()->body));
+  }
+  CHECK(world.thread.on_io([&] { return world.core->view().front().phase; }) == Phase::kRunning);
+  world.attach(late);
+  CHECK(late.closed.next() == "the server is going away");
+  Inbox<bool> answers;
+  world.thread.on_io([&] {
+    world.core->request_stop(
+        "job", "me", [&answers](bool accepted, const std::string&) { answers.put(accepted); });
+  });
+  CHECK(answers.next() == false);
+}
+
 TEST_CASE("a closed session is a lost stream and hears nothing more", "[server_core]") {
   Heard heard;  // outlives those who fill it
   World world;
