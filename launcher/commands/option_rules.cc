@@ -31,9 +31,10 @@ class Resolver {
   absl::StatusOr<RunOptions> run() {
     using Rule = absl::Status (Resolver::*)();
     detect();
-    for (const Rule rule : {&Resolver::apply_all, &Resolver::read_conf, &Resolver::place_server,
-                            &Resolver::check_times, &Resolver::check_program,
-                            &Resolver::check_output, &Resolver::read_chaos}) {
+    for (const Rule rule :
+         {&Resolver::apply_all, &Resolver::read_conf, &Resolver::check_node_rank,
+          &Resolver::place_server, &Resolver::check_times, &Resolver::check_program,
+          &Resolver::check_output, &Resolver::read_chaos}) {
       if (absl::Status status = (this->*rule)(); !status.ok()) return status;
     }
     options_.program = line_.program;
@@ -203,6 +204,17 @@ class Resolver {
       return conf_error("is_host", "true or false");
     }
     return absl::OkStatus();
+  }
+
+  absl::Status check_node_rank() {
+    const std::uint32_t nodes = options_.max_nodes;
+    if (options_.standalone || !options_.node_rank || *options_.node_rank < nodes) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(cat(
+        origin("node-rank"), " ", *options_.node_rank, " is out of range: ", origin("nnodes"), " ",
+        setting("nnodes").text, nodes == 1 ? " has node rank 0 alone" : " has node ranks 0 to ",
+        nodes == 1 ? "" : std::to_string(nodes - 1)));
   }
 
   absl::Status place_server() {

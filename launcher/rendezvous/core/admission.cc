@@ -68,6 +68,12 @@ std::optional<JoinRefused> refused_for_content(const Envelope& envelope, const J
   if (spec.min_nodes == 0 || spec.min_nodes > spec.max_nodes) {
     return invalid("nnodes needs 1 <= MIN <= MAX");
   }
+  if (node.node_rank && *node.node_rank >= spec.max_nodes) {
+    return refusal(Why::kInvalid, "node rank " + std::to_string(*node.node_rank) + " of node " +
+                                      quoted(node.name) + " is out of range: a job with --nnodes " +
+                                      node_count(spec) + " has node ranks below " +
+                                      std::to_string(spec.max_nodes));
+  }
   if (node.slots == 0 || node.slots > kMaxSlots) {
     return invalid("a node has 1 to 4096 workers");
   }

@@ -202,7 +202,6 @@ class Job {
   Duration remaining() const;
   void say_waiting();
   void say_waiting_to(const Member& member, const Waiting& waiting);
-  void time_out_joining();
 
   // ---- job_work.cc
   bool on(Member& member, const Envelope& envelope, const WorkersStarted& started);
@@ -251,6 +250,8 @@ class Job {
   void finish(Outcome outcome);
   void finish_stopped(int exit_code, ExitClass exit_class, const std::string& text);
   void finish_left();
+  void time_out_joining();
+  std::string missing_nodes() const;
   void check_over();
   Instant read_by(const Member& member) const;
   double goodput() const;

@@ -14,6 +14,19 @@ namespace {
 // A member that cannot be reached may come back for the outcome at least this long.
 constexpr Duration kShortestReading = 10s;
 
+constexpr std::size_t kNamed = 1024;  // of nodes, in a text
+
+// "a", "a and b", "a, b and c".
+std::string enumerated(const std::vector<std::string>& parts) {
+  std::string text;
+  const std::size_t shown = std::min(parts.size(), kNamed);
+  for (std::size_t i = 0; i < shown; ++i) {
+    if (i > 0) text += i + 1 == parts.size() ? " and " : ", ";
+    text += parts[i];
+  }
+  return parts.size() > shown ? text + ", …" : text;
+}
+
 Duration reading_time(const JobPolicy& policy) {
   return std::max(policy.node_timeout, kShortestReading);
 }
@@ -26,6 +39,68 @@ void Job::finish_stopped(int exit_code, ExitClass exit_class, const std::string&
   outcome.exit_code = exit_code;
   outcome.exit_class = exit_class;
   outcome.text = text;
+  finish(std::move(outcome));
+}
+
+// Names who is missing, as far as that is known: the members of the last generation, else the node
+// ranks that nobody has, where all nodes gave one.
+std::string Job::missing_nodes() const {
+  std::vector<std::string> who;
+  if (life_) {
+    for (const MemberRanks& ranks : life_->ranks) {
+      const auto member = members_.find(ranks.node);
+      if (member == members_.end() || member->second.leaving) who.push_back(ranks.node);
+    }
+    if (who.empty()) return "";
+    return (who.size() == 1 ? ": node " : ": nodes ") + enumerated(who) + " of generation " +
+           std::to_string(life_->generation);
+  }
+  std::set<std::uint32_t> taken;
+  for (const auto& [name, member] : members_) {
+    if (member.leaving) continue;
+    if (!member.facts.node_rank) return "";
+    taken.insert(*member.facts.node_rank);
+  }
+  if (taken.empty()) return "";
+  for (std::uint32_t rank = 0; rank < spec_.max_nodes; ++rank) {
+    const std::uint32_t first = rank;
+    while (rank < spec_.max_nodes && !taken.contains(rank))
+      ++rank;
+    if (rank == first) continue;
+    who.push_back(std::to_string(first));
+    if (rank - first == 2) who.push_back(std::to_string(rank - 1));
+    if (rank - first > 2) who.back() += "-" + std::to_string(rank - 1);
+  }
+  const bool one = spec_.max_nodes - taken.size() == 1;
+  const bool nobody_left = last_incarnation_ == taken.size();  // each that comes gets the next
+  return (one ? ": node rank " : ": node ranks ") + enumerated(who) + " of " +
+         std::to_string(spec_.max_nodes) +
+         (nobody_left ? " never joined"
+          : one       ? " is not here"
+                      : " are not here");
+}
+
+void Job::time_out_joining() {
+  std::string who;
+  std::uint32_t joined = 0;
+  std::string refusals;
+  for (const auto& [name, member] : members_) {
+    if (member.leaving) continue;
+    if (++joined <= kNamed) who += (who.empty() ? "" : ", ") + name;
+    if (!member.refusal.empty() && member.ask_again_at > now_) {
+      refusals += "; node " + name + " " + member.refusal;
+    }
+  }
+  const std::uint32_t missing = joined < spec_.min_nodes ? spec_.min_nodes - joined : 0;
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kJoinTimeout;
+  outcome.exit_code = 75;
+  outcome.exit_class = ExitClass::kJoinTimeout;
+  outcome.text = std::to_string(joined) + " of " + std::to_string(spec_.min_nodes) +
+                 " nodes joined within " + format_duration(spec_.policy.join_timeout) + " (" +
+                 (who.empty() ? "none" : who) + "); " + std::to_string(missing) + " missing" +
+                 missing_nodes() + refusals;
+  outcome.first_cause = last_failure_;
   finish(std::move(outcome));
 }
 

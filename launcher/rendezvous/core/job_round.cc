@@ -257,30 +257,6 @@ bool Job::end_recovery() {
   return true;
 }
 
-void Job::time_out_joining() {
-  std::string who;
-  std::uint32_t joined = 0;
-  std::string refusals;
-  for (const auto& [name, member] : members_) {
-    if (member.leaving) continue;
-    if (++joined <= kNamesTold) who += (who.empty() ? "" : ", ") + name;
-    if (!member.refusal.empty() && member.ask_again_at > now_) {
-      refusals += "; node " + name + " " + member.refusal;
-    }
-  }
-  const std::uint32_t missing = joined < spec_.min_nodes ? spec_.min_nodes - joined : 0;
-  Outcome outcome;
-  outcome.kind = OutcomeKind::kJoinTimeout;
-  outcome.exit_code = 75;
-  outcome.exit_class = ExitClass::kJoinTimeout;
-  outcome.text = std::to_string(joined) + " of " + std::to_string(spec_.min_nodes) +
-                 " nodes joined within " + format_duration(spec_.policy.join_timeout) + " (" +
-                 (who.empty() ? "none" : who) + "); " + std::to_string(missing) + " missing" +
-                 refusals;
-  outcome.first_cause = last_failure_;
-  finish(std::move(outcome));
-}
-
 // ---------------------------------------------------------------- what those who wait are told
 
 std::optional<Waiting> Job::picture() const {

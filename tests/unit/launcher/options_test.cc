@@ -132,6 +132,11 @@ TEST_CASE("values and switches are told apart") {
   CHECK(result.error == "--nnodes needs a value");
   CHECK(resolve({"--nnodes", "--standalone"}).error == "--nnodes needs a value");
   CHECK(resolve({"--events", "-"}).options.events == "-");
+  CHECK(error_of({"--node-rank", "1"}) ==
+        "--node-rank 1 is out of range: --nnodes 1 has node rank 0 alone");
+  CHECK(error_of({"--nnodes", "2:4", "--rdzv-endpoint", "h:1", "--node-rank", "4"}) ==
+        "--node-rank 4 is out of range: --nnodes 2:4 has node ranks 0 to 3");
+  CHECK(resolve({"--nnodes", "2:4", "--rdzv-endpoint", "h:1", "--node-rank", "3"}).ok);
   CHECK(error_of({"--node-rank", "-1"}) == "--node-rank: '-1' is not a number from 0");
 }
 
