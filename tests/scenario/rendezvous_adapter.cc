@@ -13,9 +13,9 @@
 //   prepared LABEL… port= no=REASON attempt= generation=
 //   started LABEL… · stopped LABEL… · seen LABEL… · drop LABEL…
 //   exited LABEL rank= code= | signal= | exec=ERRNO torn= oom= signaled= secondary= order= age=
-//   tail= leave LABEL signal=TERM · fired LABEL fault= rank= · beat LABEL step= checkpoint= mute
-//   LABEL… · unmute LABEL…         its automatic heartbeats (1 s; acks are not shown) stop id= by=
-//   · leaving reason= · stalled by= (of time that is not counted) · view · tick
+//   tail= leave LABEL signal=TERM · fired LABEL fault= rank= · beat LABEL step= checkpoint= age=
+//   mute LABEL… · unmute LABEL…         its automatic heartbeats (1 s; acks are not shown) stop id=
+//   by= · leaving reason= · stalled by= (of time that is not counted) · view · tick
 //
 // Addresses are 10.0.0.1, 10.0.0.2, … in order of first joining. Run ids are shown as run-1, ….
 #include <algorithm>
@@ -374,6 +374,7 @@ Transcript RendezvousAdapter::beat(Command& command, Instant now) {
   if (const auto number = command.number("step")) {
     RankProgress progress;
     progress.step = static_cast<std::uint64_t>(*number);
+    progress.age = command.duration("age").value_or(Duration{0});
     if (const auto checkpoint = command.number("checkpoint")) {
       progress.checkpoint_step = static_cast<std::uint64_t>(*checkpoint);
     }

@@ -101,7 +101,8 @@ struct EventWords {
   std::string operator()(const event::Recovered& e) const {
     return " detect=" + format_duration(e.detect) + " stop=" + format_duration(e.stop) +
            " form=" + format_duration(e.form) + " spawn=" + format_duration(e.spawn) +
-           " total=" + format_duration(e.total);
+           " total=" + format_duration(e.total) +
+           (e.first_progress ? " first_progress=" + format_duration(*e.first_progress) : "");
   }
   std::string operator()(const event::ChaosHit& e) const {
     return " " + e.fault + " hit " + e.target;

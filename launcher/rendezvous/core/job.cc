@@ -207,6 +207,7 @@ void Job::tick(Instant now) {
            "its workers were not started within " + format_duration(spec_.policy.join_timeout));
     }
   }
+  if (const auto due = recovered_due(); due && now >= *due) tell_recovered();
   if (stop_ && !working_.empty() && now >= stop_->give_up_at) {
     const std::set<NodeName> unconfirmed = working_;
     for (const NodeName& name : unconfirmed) {
@@ -216,12 +217,18 @@ void Job::tick(Instant now) {
   end();
 }
 
+// Until when the first progress of a generation that follows a failure is waited for.
+std::optional<Instant> Job::recovered_due() const {
+  if (phase_ != Phase::kRunning || !life_->recovered) return std::nullopt;
+  return *life_->running_at + kHealthyTime;
+}
+
 std::optional<Instant> Job::phase_deadline() const {
   switch (phase_) {
     case Phase::kForming: return forming_deadline_;
     case Phase::kPreparing: return round_->deadline;
     case Phase::kStarting: return life_->committed_at + spec_.policy.join_timeout;
-    case Phase::kRunning: return std::nullopt;
+    case Phase::kRunning: return recovered_due();
     case Phase::kStopping: return stop_->settle_at;
     case Phase::kBackoff: return backoff_until_;
     case Phase::kRecovering: return recovery_due_;

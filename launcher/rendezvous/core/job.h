@@ -121,7 +121,9 @@ class Job {
     std::set<std::uint32_t> exited;     // ranks whose end was reported
     std::set<std::uint32_t> done;       // exited 0, not torn down
     std::vector<Cause> causes;
-    std::vector<Failure> torn_down;  // failed after our stop signal
+    std::vector<Failure> torn_down;             // failed after our stop signal
+    std::optional<event::Recovered> recovered;  // waits for the first progress
+    Instant recovers_from;                      // the failure
   };
 
   enum class StopWhy : std::uint8_t { kFailure, kLeave, kGrow, kRequested, kStateLost };
@@ -165,6 +167,7 @@ class Job {
   Member* find(const NodeName& node);
   std::vector<NodeName> names() const;
   std::optional<Instant> phase_deadline() const;
+  std::optional<Instant> recovered_due() const;
 
   // ---- job_attach.cc
   std::optional<JoinRefused> refused(const Join& join) const;
@@ -215,6 +218,7 @@ class Job {
   bool all_done(const NodeName& node) const;
   bool try_running();
   bool check_running();
+  void tell_recovered();
   void begin_stop(StopWhy why, bool planned, std::string reason);
   void order_stops(StopWhy why, bool planned, std::string reason);
   Stop new_stop(StopWhy why, bool planned, std::string reason) const;
@@ -236,6 +240,7 @@ class Job {
   bool on(Member& member, const Envelope& envelope, const Heartbeat& heartbeat);
   bool on(Member& member, const Envelope& envelope, const Leave& leave);
   void note_progress(const Member& member);
+  void note_first_progress(const Member& member);
   Instant lost_at(const Member& member) const;
   void hold(Member& member);
   void check_losses();

@@ -20,10 +20,13 @@ constexpr Duration kStallEcho = 1s;
 
 }  // namespace
 
-bool Job::on(Member& member, const Envelope&, const Heartbeat& heartbeat) {
+bool Job::on(Member& member, const Envelope& envelope, const Heartbeat& heartbeat) {
   member.progress = heartbeat.progress;
   if (member.progress.size() > member.facts.slots) member.progress.resize(member.facts.slots);
-  if (phase_ == Phase::kRunning && works_in_life(member)) note_progress(member);
+  if (phase_ == Phase::kRunning && works_in_life(member)) {
+    note_progress(member);
+    if (envelope.generation == life_->generation) note_first_progress(member);
+  }
   send(member, HeartbeatAck{heartbeat.sequence});
   return true;
 }
@@ -41,6 +44,15 @@ void Job::note_progress(const Member& member) {
     }
   }
   if (progressed) budget_.progressed();
+}
+
+void Job::note_first_progress(const Member& member) {
+  if (!life_->recovered || member.progress.empty()) return;
+  Instant first = now_;
+  for (const RankProgress& rank : member.progress)
+    first = std::min(first, now_ - std::clamp(rank.age, 0ns, now_ - life_->committed_at));
+  life_->recovered->first_progress = first - life_->recovers_from;
+  tell_recovered();
 }
 
 bool Job::on(Member& member, const Envelope&, const Leave& leave) {

@@ -85,6 +85,7 @@ bool Job::try_settle() {
 void Job::end_life(bool kept) {
   life_->ended = true;
   act(CloseStore{spec_.job, life_->generation});
+  tell_recovered();
   if (!life_->running_at) return;
   // Jobs that report no steps are taken at their word: all of it counted.
   const Instant until = kept || !reports_steps_ ? now_ : *life_->kept_at;

@@ -160,10 +160,20 @@ bool Job::try_running() {
     recovered.form = life_->committed_at - recovery_->stopped_at;
     recovered.spawn = spawn;
     recovered.total = now_ - recovery_->failed_at;
-    publish_event(job_event(recovered));
+    life_->recovered = recovered;
+    life_->recovers_from = recovery_->failed_at;
     recovery_.reset();
+    // Workers that never reported progress are not waited for.
+    if (!reports_steps_) tell_recovered();
   }
   return true;
+}
+
+// Once, with the first progress or without any: when it took too long, or the generation ends.
+void Job::tell_recovered() {
+  if (!life_->recovered) return;
+  publish_event(job_event(*life_->recovered));
+  life_->recovered.reset();
 }
 
 // Success, or nodes that came late to a job below MAX.
