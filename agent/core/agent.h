@@ -115,7 +115,9 @@ struct WorkerUnkillable {
 struct SignalReceived {
   int signal = 0;
 };
-struct GuardianLost {};
+struct GuardianLost {
+  std::string reason = "the guardian of this agent is gone";
+};
 struct FaultFired {
   std::uint32_t fault_index = 0;
   std::optional<std::uint32_t> rank;

@@ -11,8 +11,6 @@ constexpr int kCldExited = 1;
 constexpr int kCldKilled = 2;
 constexpr int kCldDumped = 3;
 
-constexpr int kNoEntry = 2;  // ENOENT
-
 constexpr std::size_t kTailBytes = 4096;
 
 }  // namespace
@@ -36,10 +34,6 @@ ExitStatus exec_failed(int error, const std::string& path, const std::string& re
   return status;
 }
 
-int exec_exit_code(int error) {
-  return error == kNoEntry ? 127 : 126;
-}
-
 FailureKind failure_kind(const ExitStatus& status, bool oom) {
   MUSTER_CHECK(!status.succeeded());
   if (status.kind == ExitStatus::Kind::kExecFailed) return FailureKind::kSpawn;
@@ -58,7 +52,7 @@ Failure to_failure(const WorkerExited& report, const NodeName& node) {
     case ExitStatus::Kind::kExited: failure.exit_code = report.status.value; break;
     case ExitStatus::Kind::kSignaled: failure.signal = report.status.value; break;
     case ExitStatus::Kind::kExecFailed:
-      failure.exit_code = exec_exit_code(report.status.value);
+      failure.exit_code = spawn_exit_code(report.status.value);
       break;
   }
   failure.detail = report.status.detail;

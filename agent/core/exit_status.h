@@ -16,9 +16,6 @@ ExitStatus decode_wait(int wait_code, int wait_status);
 // An exec that failed with `error` (an errno value); `path` names the program.
 ExitStatus exec_failed(int error, const std::string& path, const std::string& reason);
 
-// The exit code a shell would give for an exec that failed: 127 not found, else 126.
-int exec_exit_code(int error);
-
 // REQUIRES: !status.succeeded().
 FailureKind failure_kind(const ExitStatus& status, bool oom);
 

@@ -85,12 +85,11 @@ void Agent::State::send_leave() {
   send(assignment_.generation, *leave_);
 }
 
-void Agent::State::on(const GuardianLost& /*lost*/) {
+void Agent::State::on(const GuardianLost& lost) {
   kill_workers();
-  const std::string text = "the guardian of this agent is gone";
-  leave(0, text);
+  leave(0, lost.reason);
   const bool succeeded = outcome_ && outcome_->kind == OutcomeKind::kSucceeded;
-  if (!succeeded) end_ = End{kExitInternal, ExitClass::kInternal, std::nullopt, text};
+  if (!succeeded) end_ = End{kExitInternal, ExitClass::kInternal, std::nullopt, lost.reason};
 }
 
 // ---------------------------------------------------------------- ends that the server tells

@@ -127,8 +127,9 @@ void AgentRunner::State::watch_world() {
         io, options.signals, [this](const SignalInfo& in) { signal_arrived(in.signal); });
   }
   if (options.guardian) {
-    guardian_watch =
-        std::make_unique<GuardianWatch>(io, *options.guardian, [this] { post(GuardianLost{}); });
+    guardian_watch = std::make_unique<GuardianWatch>(
+        io, *options.guardian,
+        [this](std::string reason) { post(GuardianLost{std::move(reason)}); });
   }
 }
 

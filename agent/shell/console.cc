@@ -78,7 +78,7 @@ struct Console::State : std::enable_shared_from_this<Console::State> {
   void open_console();
   std::shared_ptr<OutputTarget> console_target(const char* name, int fd);
   std::shared_ptr<OutputTarget> open_log(const std::string& path);
-  int open_stream(const WorkerOutput& plan, Worker& worker, bool is_err, UniqueFd& owned);
+  int open_stream(const WorkerOutput& plan, Worker& worker, bool is_err, WorkerEnds& ends);
   UniqueFd open_source(Worker& worker, bool is_err, bool shown, UniqueFd& end);
   std::string prefix_of(const WorkerOutput& plan, const ConsoleOut& console) const;
   void say(std::string_view line);
@@ -154,7 +154,6 @@ UniqueFd Console::State::open_source(Worker& worker, bool is_err, bool shown, Un
   }
   int fds[2];
   if (::pipe2(fds, O_CLOEXEC) != 0) {
-    say(std::string("no pipe for a worker's output: ") + ::strerror(errno) + "; it is lost");
     return UniqueFd();
   }
   UniqueFd source(fds[0]);
@@ -166,7 +165,8 @@ UniqueFd Console::State::open_source(Worker& worker, bool is_err, bool shown, Un
 
 // Returns the descriptor for the worker: owned, inherited, or -1.
 int Console::State::open_stream(const WorkerOutput& plan, Worker& worker, bool is_err,
-                                UniqueFd& owned) {
+                                WorkerEnds& ends) {
+  UniqueFd& owned = is_err ? ends.err : ends.out;
   const bool shown = (is_err ? plan.stderr_on_console : plan.stdout_on_console) &&
                      mode != ConsoleMode::kNone && (mode != ConsoleMode::kRank0 || plan.rank == 0);
   const std::string& log_path = is_err ? plan.stderr_log : plan.stdout_log;
@@ -176,7 +176,10 @@ int Console::State::open_stream(const WorkerOutput& plan, Worker& worker, bool i
   if (!is_err && !shown && log_path.empty()) return -1;
   PumpConfig pump;
   pump.source = open_source(worker, is_err, shown, owned);
-  if (!pump.source.valid()) return -1;
+  if (!pump.source.valid()) {
+    ends.error = errno;
+    return -1;
+  }
   pump.id = next_stream++;
   if (!log_path.empty()) pump.log = open_log(log_path);
   // Output that was to be kept is not lost with its log: whatever mode the console is in, it has
@@ -249,8 +252,8 @@ WorkerEnds Console::open_worker(const WorkerOutput& plan) {
   }
   worker = State::Worker();
   WorkerEnds ends;
-  ends.out_fd = state_->open_stream(plan, worker, false, ends.out);
-  ends.err_fd = state_->open_stream(plan, worker, true, ends.err);
+  ends.out_fd = state_->open_stream(plan, worker, false, ends);
+  ends.err_fd = state_->open_stream(plan, worker, true, ends);
   ends.controlling_terminal = worker.out_is_terminal;
   return ends;
 }

@@ -58,6 +58,7 @@ struct WorkerEnds {
   bool controlling_terminal = false;  // pty mode: `out` is one
   int out_fd = -1;                    // what to give to spawn; may be an inherited descriptor
   int err_fd = -1;                    // -1: /dev/null
+  int error = 0;                      // errno where a pipe could not be had: nothing to start with
 };
 
 struct ConsoleCounters {

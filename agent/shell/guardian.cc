@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <set>
 #include <signal.h>
+#include <string.h>
 #include <string>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -145,7 +146,7 @@ int run_guarded(const std::function<int(const Guarded&)>& agent_main,
   Wake wake;
   const pid_t agent = ::fork();
   if (agent < 0) {
-    print_line("cannot start the agent: fork failed, errno " + std::to_string(errno));
+    print_line(std::string("cannot start the agent: ") + ::strerror(errno));
     return kAgentKilledExitCode;
   }
   if (agent == 0) {
@@ -165,37 +166,44 @@ int run_guarded(const std::function<int(const Guarded&)>& agent_main,
 // ------------------------------------------------------------------ GuardianWatch
 
 struct GuardianWatch::State : std::enable_shared_from_this<GuardianWatch::State> {
-  State(boost::asio::io_context& io, std::function<void()> callback)
+  State(boost::asio::io_context& io, std::function<void(std::string)> callback)
       : descriptor(io), lost(std::move(callback)) {}
 
   boost::asio::posix::stream_descriptor descriptor;
-  std::function<void()> lost;
+  std::function<void(std::string)> lost;
   bool closed = false;
 
-  void tell() {
+  void tell(const std::string& reason) {
     if (std::exchange(closed, true)) return;
-    lost();
+    lost(reason);
   }
 
   void watch(boost::asio::io_context& io, pid_t guardian) {
+    const std::string gone = "the guardian of this agent is gone";
     const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, guardian, 0U));
+    const std::string unwatched =
+        std::string("the guardian of this agent cannot be watched: ") + ::strerror(errno);
     boost::system::error_code error;
     if (pidfd >= 0) descriptor.assign(pidfd, error);
     // Asked after the descriptor is open: if it still is our parent, the descriptor is its.
-    if (pidfd < 0 || ::getppid() != guardian) {
-      boost::asio::post(io, [self = shared_from_this()] { self->tell(); });
+    const bool alive = ::getppid() == guardian;
+    if (pidfd < 0 || !alive) {
+      boost::asio::post(io, [self = shared_from_this(), reason = alive ? unwatched : gone] {
+        self->tell(reason);
+      });
       return;
     }
     MUSTER_CHECK(!error);
-    descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                          [self = shared_from_this()](const boost::system::error_code& failure) {
-                            if (!failure) self->tell();
-                          });
+    descriptor.async_wait(
+        boost::asio::posix::stream_descriptor::wait_read,
+        [self = shared_from_this(), gone](const boost::system::error_code& failure) {
+          if (!failure) self->tell(gone);
+        });
   }
 };
 
 GuardianWatch::GuardianWatch(boost::asio::io_context& io, pid_t guardian,
-                             std::function<void()> lost)
+                             std::function<void(std::string)> lost)
     : state_(std::make_shared<State>(io, std::move(lost))) {
   state_->watch(io, guardian);
 }

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <sys/types.h>
 
 #include <boost/asio/io_context.hpp>
@@ -37,10 +38,11 @@ struct Guarded {
 int run_guarded(const std::function<int(const Guarded&)>& agent_main,
                 const std::function<void()>& meanwhile = {});
 
-// Calls `lost` once, on the io thread, when the guardian is dead.
+// Calls `lost` once, on the io thread, when the guardian is dead or cannot be watched; with the
+// reason in words.
 class GuardianWatch {
  public:
-  GuardianWatch(boost::asio::io_context& io, pid_t guardian, std::function<void()> lost);
+  GuardianWatch(boost::asio::io_context& io, pid_t guardian, std::function<void(std::string)> lost);
   ~GuardianWatch();
   GuardianWatch(const GuardianWatch&) = delete;
   GuardianWatch& operator=(const GuardianWatch&) = delete;

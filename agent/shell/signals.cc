@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -103,7 +104,7 @@ SignalWatch::SignalWatch(boost::asio::io_context& io, const std::vector<int>& si
   for (const int signal : signals)
     sigaddset(&set, signal);
   const int fd = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-  MUSTER_CHECK(fd >= 0);
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), "signalfd");
   boost::system::error_code error;
   state_->descriptor.assign(fd, error);
   MUSTER_CHECK(!error);

@@ -15,6 +15,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "proto/base/job.h"
+
 // The C library's other name for clone: sanitizers put a wrapper before the first, which does in
 // the child what is right after fork only.
 extern "C" int __clone(int (*run)(void*), void* stack, int flags, void* argument, ...);
@@ -140,10 +142,15 @@ std::uint32_t limits_that_differ(const StartingState& start) {
   return changed;
 }
 
+std::string with_limit(int error) {
+  const std::string limit = limit_words(error);
+  return ::strerror(error) + (limit.empty() ? "" : " (" + limit + ")");
+}
+
 std::string explain(const SpawnRequest& request, int error, const char* step) {
   if (step != nullptr)
-    return std::string("cannot start a process: ") + step + ": " + ::strerror(error);
-  std::string text = request.program + ": " + ::strerror(error);
+    return std::string("cannot start a process: ") + step + ": " + with_limit(error);
+  std::string text = request.program + ": " + with_limit(error);
   if (error == ENOENT && ::access(request.program.c_str(), F_OK) == 0) {
     text = request.program + ": the interpreter it names does not exist";
   } else if (error == ENOEXEC) {
@@ -207,7 +214,7 @@ SpawnResult spawn(const SpawnRequest& request) {
   const pid_t pid = clone_child(plan, pidfd);
   if (pid < 0) {
     result.error = -pid;
-    result.detail = std::string("cannot start a process: ") + ::strerror(-pid);
+    result.detail = std::string("cannot start a process: ") + with_limit(-pid);
     return result;
   }
   result.pidfd.reset(pidfd);

@@ -81,7 +81,7 @@ struct WorkerSet::State : std::enable_shared_from_this<WorkerSet::State> {
   void on_spawned(Life& life, pid_t pid);
   void on_ended(const std::shared_ptr<Life>& life, const WorkerExit& exit);
   void on_gone(const std::shared_ptr<Life>& life);
-  void could_not_start(const std::shared_ptr<Life>& life, const std::string& reason);
+  void could_not_start(const std::shared_ptr<Life>& life, const std::string& reason, int error);
   void keep_failure(const Life& life, pid_t pid, const std::string& tail);
   void write_meta(const Life& life, pid_t pid);
   // All ranks of all generations meet the same trouble with log folders: that is one line.
@@ -158,6 +158,12 @@ WorkerCallbacks WorkerSet::State::callbacks_of(const std::shared_ptr<Life>& life
 
 void WorkerSet::State::launch(const std::shared_ptr<Life>& life, const WorkerOutput& output) {
   const WorkerEnds ends = parts.console.open_worker(output);
+  if (ends.error != 0) {
+    return could_not_start(life,
+                           std::string("no pipe for its output: ") + std::strerror(ends.error) +
+                               " (" + limit_words(ends.error) + ")",
+                           ends.error);
+  }
   const StdinEnd in = input.open_worker(life->plan.local_rank);
   WorkerRequest request;
   request.spawn.argv = life->plan.argv;
@@ -179,7 +185,7 @@ void WorkerSet::State::launch(const std::shared_ptr<Life>& life, const WorkerOut
 void WorkerSet::State::start_one(const std::shared_ptr<Life>& life, const WorkerStreams& streams) {
   FaultWord word;
   const absl::Status status = prepare_files(*life, word);
-  if (!status.ok()) return could_not_start(life, std::string(status.message()));
+  if (!status.ok()) return could_not_start(life, std::string(status.message()), ENOSPC);
   WorkerOutput output;
   prepare_logs(*life, streams, output);
   launch(life, output);
@@ -188,15 +194,16 @@ void WorkerSet::State::start_one(const std::shared_ptr<Life>& life, const Worker
   }
 }
 
-// Events of a worker that never became a process, after the call that wanted it.
-void WorkerSet::State::could_not_start(const std::shared_ptr<Life>& life,
-                                       const std::string& reason) {
-  boost::asio::post(parts.io, [self = weak_from_this(), life, reason] {
+// Events of a worker that never became a process, after the call that wanted it. `error`: an errno
+// value that blames the node; the program has not been looked at.
+void WorkerSet::State::could_not_start(const std::shared_ptr<Life>& life, const std::string& reason,
+                                       int error) {
+  boost::asio::post(parts.io, [self = weak_from_this(), life, reason, error] {
     const auto state = self.lock();
     if (!state) return;
     WorkerExit exit;
     exit.status.kind = ExitStatus::Kind::kExecFailed;
-    exit.status.value = EIO;
+    exit.status.value = error;
     exit.status.detail = reason;
     state->on_ended(life, exit);
     state->on_gone(life);

@@ -13,6 +13,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/node_slots.h"
+#include "launcher/commands/open_files.h"
 #include "launcher/commands/option_help.h"
 #include "launcher/commands/options.h"
 #include "launcher/commands/program.h"
@@ -68,6 +69,11 @@ int make_plan(CommandLine& line, RunPlan& plan) {
   for (const auto& [flag, streams] :
        {std::pair{"--redirects", &options.redirects}, std::pair{"--tee", &options.tee}}) {
     if (const int code = check_streams(flag, *streams, plan, line); code != 0) return code;
+  }
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    const absl::Status enough = check_open_files(plan.slots, files);
+    if (!enough.ok()) return refuse(cat("--nproc-per-node: ", enough.message()));
   }
   plan.host = host_name();
   plan.node = options.node_name;

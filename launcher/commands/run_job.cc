@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <fcntl.h>
 #include <optional>
 #include <sys/stat.h>
@@ -23,6 +24,7 @@
 #include "launcher/commands/endpoint_probe.h"
 #include "launcher/commands/local_link.h"
 #include "launcher/commands/node_facts.h"
+#include "launcher/commands/open_files.h"
 #include "launcher/commands/registry.h"
 #include "launcher/commands/server_options.h"
 #include "launcher/commands/tap_link.h"
@@ -95,7 +97,10 @@ class RunJob {
     probe.say = [this](const std::string& line) {
       if (!options_.quiet) say(line);
     };
-    guardian_.emplace(loop_.context(), guarded_.guardian, [this] { end(kExitInternal); });
+    guardian_.emplace(loop_.context(), guarded_.guardian, [this](const std::string& reason) {
+      say(reason);
+      end(kExitInternal);
+    });
     probe_.emplace(loop_.context(), std::move(probe));
     probe_->start([this](ProbeResult result) {
       probe_.reset();
@@ -309,7 +314,14 @@ class RunJob {
 }  // namespace
 
 int run_job(const RunPlan& plan, const agent::Guarded& guarded) {
-  return RunJob(plan, guarded).run();
+  raise_open_files(plan.slots, plan.options.standalone ? 0 : plan.options.max_nodes);
+  try {
+    return RunJob(plan, guarded).run();
+  } catch (const std::exception& failure) {
+    // What the loop and its sources throw where the machine is out of descriptors or memory.
+    say(cat("cannot go on: ", failure.what()));
+    return kExitInternal;
+  }
 }
 
 }  // namespace muster::launcher

@@ -170,6 +170,14 @@ const char* to_word(ExitClass exit_class);
 
 // "SIGKILL" for 9; "SIG<n>" for numbers without a name.
 std::string signal_name(int number);
+
+// What an errno value of a start that failed says about the node, not the program: a limit of
+// processes, descriptors, memory or disk, with the place to raise it. Empty: none of these.
+std::string limit_words(int error);
+
+// The exit code for a worker that could not be started: 127 no such program, 126 it cannot be
+// executed, 70 the node is out of something (limit_words).
+int spawn_exit_code(int error);
 // 9 for "KILL", "SIGKILL", "9"; nullopt otherwise.
 std::optional<int> signal_number(const std::string& name);
 

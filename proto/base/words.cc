@@ -89,6 +89,24 @@ constexpr std::array<std::pair<int, std::string_view>, 31> kSignals{
 
 }  // namespace
 
+std::string limit_words(int error) {
+  // The kernel's numbers, the same on every Linux we know.
+  switch (error) {
+    case 11: return "the limit of processes: ulimit -u, pids.max of the control group";  // EAGAIN
+    case 12: return "out of memory";                                                     // ENOMEM
+    case 23: return "the limit of open files of the whole machine: fs.file-max";         // ENFILE
+    case 24: return "the limit of open files: ulimit -n";                                // EMFILE
+    case 28: return "the disk is full";                                                  // ENOSPC
+    default: return "";
+  }
+}
+
+int spawn_exit_code(int error) {
+  constexpr int kNoEntry = 2;  // ENOENT
+  if (error == kNoEntry) return 127;
+  return limit_words(error).empty() ? 126 : 70;
+}
+
 std::string signal_name(int number) {
   for (const auto& [value, name] : kSignals) {
     if (value == number) return std::string("SIG").append(name);

@@ -10,7 +10,6 @@ namespace muster::rendezvous {
 
 namespace {
 
-constexpr int kNoEntry = 2;  // ENOENT
 constexpr int kHup = 1;
 constexpr int kInt = 2;
 constexpr int kQuit = 3;
@@ -137,7 +136,7 @@ Failure to_failure(const WorkerExited& exited, const NodeName& node) {
       break;
     case ExitStatus::Kind::kExecFailed:
       failure.kind = FailureKind::kSpawn;
-      failure.exit_code = exited.status.value == kNoEntry ? 127 : 126;
+      failure.exit_code = spawn_exit_code(exited.status.value);
       break;
   }
   return failure;

@@ -28,9 +28,18 @@ TEST_CASE("kinds of failure") {
   CHECK(failure_kind(Rig::killed(9), false) == FailureKind::kSignal);
   CHECK(failure_kind(Rig::killed(9), true) == FailureKind::kOom);
   CHECK(failure_kind(exec_failed(ENOENT, "x", "No such file"), true) == FailureKind::kSpawn);
-  CHECK(exec_exit_code(ENOENT) == 127);
-  CHECK(exec_exit_code(EACCES) == 126);
-  CHECK(exec_exit_code(ENOEXEC) == 126);
+  CHECK(spawn_exit_code(ENOENT) == 127);
+  CHECK(spawn_exit_code(EACCES) == 126);
+  CHECK(spawn_exit_code(ENOEXEC) == 126);
+}
+
+TEST_CASE("a node that is out of something is not a program that cannot be executed") {
+  for (const int error : {EAGAIN, ENOMEM, ENFILE, EMFILE, ENOSPC}) {
+    CHECK(spawn_exit_code(error) == 70);
+    CHECK_FALSE(limit_words(error).empty());
+  }
+  CHECK(limit_words(EMFILE).find("ulimit -n") != std::string::npos);
+  CHECK(limit_words(ENOENT).empty());
 }
 
 TEST_CASE("a report becomes the first-cause record") {

@@ -153,7 +153,7 @@ TEST_CASE("without a scratch folder the job ends and says why") {
   OneNode job(1, "exit 0");
   job.options.scratch_path = "/proc/nowhere/muster-x";
   const RunResult result = job.run();
-  CHECK(result.exit_code == 126);
+  CHECK(result.exit_code == 70);
   CHECK(job.err().find("cannot create /proc/nowhere/muster-x") != std::string::npos);
 }
 

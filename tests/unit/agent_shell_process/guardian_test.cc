@@ -64,7 +64,8 @@ int run_agent(const Guarded& guarded, const TempFolder& folder) {
   request.spawn.start = guarded.start;
   const auto worker = supervisor.start(request, {});
   write_text(folder.path("worker"), std::to_string(worker->pid()));
-  const GuardianWatch watch(loop.context(), guarded.guardian, [&] { loop.stop(); });
+  const GuardianWatch watch(loop.context(), guarded.guardian,
+                            [&](const std::string&) { loop.stop(); });
   loop.run();
   return 76;
 }
@@ -165,7 +166,8 @@ int wait_for_signal(const Guarded& guarded, const TempFolder& folder) {
                             code = 100 + info.signal;
                             loop.stop();
                           });
-  const GuardianWatch lost(loop.context(), guarded.guardian, [&] { loop.stop(); });
+  const GuardianWatch lost(loop.context(), guarded.guardian,
+                           [&](const std::string&) { loop.stop(); });
   write_text(folder.path("ready"), "1");
   loop.run();
   return code;

@@ -12,6 +12,7 @@
 
 #include "launcher/commands/addresses.h"
 #include "launcher/commands/node_facts.h"
+#include "launcher/commands/open_files.h"
 #include "launcher/commands/small_flags.h"
 #include "launcher/commands/text.h"
 
@@ -152,6 +153,15 @@ TEST_CASE("process start times") {
   CHECK(start_ticks(0x7fffffff) == 0);
   CHECK(random_hex(16).size() == 16);
   CHECK(random_hex(16) != random_hex(16));
+}
+
+TEST_CASE("the limit of open files, against the workers") {
+  const std::uint64_t needed = open_files_needed(4);
+  CHECK(open_files_needed(5) > needed);
+  CHECK(check_open_files(4, {.rlim_cur = 1, .rlim_max = needed}).ok());
+  const absl::Status little = check_open_files(4, {.rlim_cur = 8, .rlim_max = needed - 1});
+  CHECK(little.message() == cat("4 workers need ", needed, " open files, the limit here is ",
+                                needed - 1, " (ulimit -Hn)"));
 }
 
 TEST_CASE("which addresses are ours, and where to listen for a name") {
