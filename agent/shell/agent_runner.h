@@ -66,6 +66,10 @@ struct RunnerOptions {
   std::string scratch_path;    // see choose_scratch_path(); made and removed by the runner
   std::string own_error_file;  // the agent's own TORCHELASTIC_ERROR_FILE; "": none
 
+  // Where the counts of the out-of-memory killer are found; tests have their own.
+  std::string proc_root = "/proc";
+  std::string cgroup_root = "/sys/fs/cgroup";
+
   StoreHooks store;
   // The numeric address the link reached the server at; fills NodeFacts::dialed_addr of a Join.
   std::function<std::string()> dialed_addr;

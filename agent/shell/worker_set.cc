@@ -13,9 +13,11 @@
 
 #include <boost/asio/post.hpp>
 
+#include "agent/core/oom.h"
 #include "agent/shell/error_file.h"
 #include "agent/shell/fault_injector.h"
 #include "agent/shell/io_loop.h"
+#include "agent/shell/oom_counter.h"
 #include "agent/shell/progress_sampler.h"
 #include "agent/shell/scratch.h"
 #include "agent/shell/stdin_feed.h"
@@ -39,6 +41,7 @@ struct Life {
   bool has_rank_folder = false;  // made before the start
   std::unique_ptr<WorkerProcess> process;
   bool stop_sent = false;  // by us: its end is not a failure of its own
+  bool kill_sent = false;  // SIGKILL, by us
   bool gone = false;
 };
 
@@ -59,6 +62,7 @@ struct WorkerSet::State : std::enable_shared_from_this<WorkerSet::State> {
       if (life == lives.end() || !life->second->process || !life->second->process->alive()) {
         return false;
       }
+      if (signal == SIGKILL) life->second->kill_sent = true;
       life->second->process->signal(signal, SignalScope::kLeader);
       return true;
     };
@@ -97,6 +101,8 @@ struct WorkerSet::State : std::enable_shared_from_this<WorkerSet::State> {
   StdinFeed input;
   Scratch scratch;
   ProgressSampler progress;
+  OomCounter oom_counter{parts.options.proc_root, parts.options.cgroup_root};
+  OomLedger oom_ledger;
   std::map<std::uint32_t, std::shared_ptr<Life>> lives;  // by local rank
   FaultInjector faults;                                  // last: its hooks use the others
   Generation generation = kNoGeneration;
@@ -230,6 +236,9 @@ void WorkerSet::State::on_ended(const std::shared_ptr<Life>& life, const WorkerE
   event.local_rank = local_rank;
   event.pid = exit.pid;
   event.status = exit.status;
+  const bool killed = exit.status.kind == ExitStatus::Kind::kSignaled &&
+                      exit.status.value == SIGKILL && !life->kill_sent;
+  event.oom = killed && oom_ledger.claim(oom_counter.read());
   event.order = exit.order;
   event.run = exit.run;
   event.max_rss_bytes = exit.max_rss_bytes;
@@ -301,6 +310,7 @@ void WorkerSet::start(const StartWorkers& order) {
   state.generation = order.generation;
   state.lives.clear();
   state.left = order.workers.size();
+  state.oom_ledger.begin(state.oom_counter.read());
   if (state.parts.options.store.generation_started) {
     state.parts.options.store.generation_started(order.generation);
   }
@@ -321,6 +331,7 @@ void WorkerSet::signal(const SignalWorker& order) {
   Life& life = *found->second;
   if (life.gone || !life.process) return;
   if (ends_workers(order.signal)) life.stop_sent = true;
+  if (order.signal == SIGKILL) life.kill_sent = true;
   life.process->signal(order.signal, order.scope);
 }
 

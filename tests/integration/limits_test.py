@@ -3,8 +3,9 @@
 """Limits of the machine: named where they stop a job, worked around where they need not."""
 import os
 import resource
+import sys
 
-from harness import MUSTER, MusterCase, Process, main
+from harness import MUSTER, MusterCase, Process, main, until
 
 
 class OpenFiles(MusterCase):
@@ -51,6 +52,56 @@ class Processes(MusterCase):
                              "sleep", "60"])
         self.assertEqual(job.code(), 70, job.err)
         self.assertIn("ulimit -u", job.err)
+
+
+class Memory(MusterCase):
+    """A control group of our own with a small limit; root only."""
+
+    def setUp(self):
+        super().setUp()
+        name = f"muster-test-{os.getpid()}"
+        root = "/sys/fs/cgroup"
+        first = os.path.exists(f"{root}/memory/cgroup.procs")
+        self.group = f"{root}/memory/{name}" if first else f"{root}/{name}"
+        limit = "memory.limit_in_bytes" if first else "memory.max"
+        try:
+            os.mkdir(self.group)
+            self.addCleanup(lambda: until(self.removed, "the control group to be empty"))
+            with open(f"{self.group}/{limit}", "w", encoding="ascii") as file:
+                file.write(str(400 << 20))
+        except OSError as error:
+            self.skipTest(f"no control group with a memory limit to be had: {error}")
+
+    def removed(self):
+        try:
+            os.rmdir(self.group)
+            return True
+        except OSError:
+            return False
+
+    def job(self, *arguments):
+        wrapper = self.script(f"echo $$ > {self.group}/cgroup.procs\n"
+                              'exec "$@"\n', "grouped.sh")
+        events = self.path("events")
+        process = Process(self, [wrapper, MUSTER, "run", "--standalone", "--nproc-per-node", "2",
+                                 "--events", events, *arguments])
+        process.events_path = events
+        return process
+
+    def test_a_worker_that_the_kernel_killed_for_its_memory(self):
+        script = self.script("[ $RANK = 1 ] || exec sleep 60\n"
+                             f"exec {sys.executable} -c 'x = bytearray(1 << 30)'\n")
+        job = self.job(script)
+        self.assertEqual(job.code(), 137, job.err)
+        cause = self.events(job, "generation_failed")[0]["first_cause"]
+        self.assertEqual((cause["rank"], cause["kind"]), (1, "oom"), job.err)
+        self.assertRegex(job.err, "(?i)memory")
+
+    def test_a_worker_that_somebody_killed(self):
+        job = self.job(self.script("[ $RANK = 1 ] || exec sleep 60\nkill -9 $$\n"))
+        self.assertEqual(job.code(), 137, job.err)
+        cause = self.events(job, "generation_failed")[0]["first_cause"]
+        self.assertEqual((cause["rank"], cause["kind"], cause["signal"]), (1, "signal", "SIGKILL"))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ muster_test(event_writer_test LABEL unit
 muster_test(agent_shell_test LABEL unit
   SOURCES unit/agent_shell/failure_block_test.cc unit/agent_shell/fault_injector_test.cc
           unit/agent_shell/files_test.cc unit/agent_shell/master_port_test.cc
-          unit/agent_shell/progress_test.cc
+          unit/agent_shell/oom_test.cc unit/agent_shell/progress_test.cc
   LINK muster::agent_shell muster::json)
 muster_test(agent_runner_test LABEL integration
   SOURCES unit/agent_shell/agent_runner_test.cc unit/agent_shell/rendezvous_link.cc
