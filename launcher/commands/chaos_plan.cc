@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/commands/chaos_plan.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <initializer_list>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -16,6 +12,7 @@
 #include "proto/base/job.h"
 #include "proto/base/json_mistake.h"
 #include "proto/base/nearest.h"
+#include "proto/transport/text_file.h"
 
 namespace muster::launcher {
 namespace {
@@ -247,20 +244,11 @@ absl::StatusOr<FaultPlan> read_fault_plan(const std::string& text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) return absl::InvalidArgumentError("is empty");
   if (text[first] == '{' || text[first] == '[') return parse_fault_plan(text);
-  errno = 0;
-  std::ifstream file(text, std::ios::binary);
-  if (!file) return absl::InvalidArgumentError(cat(text, ": ", std::strerror(errno)));
-  std::string content;
-  content.resize(kMostBytes + 1);
-  file.read(content.data(), static_cast<std::streamsize>(content.size()));
-  if (file.bad() || (file.gcount() == 0 && errno != 0)) {
-    return absl::InvalidArgumentError(cat(text, ": ", std::strerror(errno)));
+  const absl::StatusOr<std::string> content = transport::read_text_file(text, kMostBytes);
+  if (!content.ok()) {
+    return absl::InvalidArgumentError(cat(text, ": ", content.status().message()));
   }
-  content.resize(static_cast<std::size_t>(file.gcount()));
-  if (content.size() > kMostBytes) {
-    return absl::InvalidArgumentError(cat(text, ": is larger than ", kMostBytes, " bytes"));
-  }
-  absl::StatusOr<FaultPlan> plan = parse_fault_plan(content);
+  absl::StatusOr<FaultPlan> plan = parse_fault_plan(*content);
   if (plan.ok()) return plan;
   return absl::InvalidArgumentError(cat(text, ":", plan.status().message()));
 }

@@ -11,6 +11,7 @@
 #include "launcher/commands/agent_config.h"
 #include "launcher/commands/chaos_plan.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/event_file.h"
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/node_slots.h"
 #include "launcher/commands/open_files.h"
@@ -24,16 +25,22 @@
 namespace muster::launcher {
 namespace {
 
+// The flag or variable that an option's value came from.
+std::string origin(const CommandLine& line, const char* name) {
+  const std::string& source = line.settings[option_index(name)].source;
+  return source.starts_with("MUSTER_") || source.starts_with("PET_") ? source : cat("--", name);
+}
+
 // Local ranks that a map of --redirects or --tee names and this node does not have. torchrun takes
 // single digits only, and ignores those of them that are too high, so that one line can serve nodes
 // of different sizes; a higher one on a job of this node alone is a mistake.
-int check_streams(const char* flag, const StreamChoice& streams, const RunPlan& plan,
+int check_streams(const char* name, const StreamChoice& streams, const RunPlan& plan,
                   CommandLine& line) {
   constexpr std::uint32_t kTorchrunsLast = 9;
   for (const auto& [local_rank, bits] : streams.by_rank) {
     if (local_rank < plan.slots) continue;
     const std::string none =
-        cat(flag, ": there is no local rank ", local_rank, " among ", plan.slots);
+        cat(origin(line, name), ": there is no local rank ", local_rank, " among ", plan.slots);
     if (local_rank > kTorchrunsLast && plan.options.max_nodes == 1) return refuse(none);
     line.notes.push_back(cat(none, " on this node: ignored"));
   }
@@ -66,9 +73,9 @@ int make_plan(CommandLine& line, RunPlan& plan) {
     return refuse(
         cat("--stdin: there is no local rank ", options.stdin_local_rank, " among ", plan.slots));
   }
-  for (const auto& [flag, streams] :
-       {std::pair{"--redirects", &options.redirects}, std::pair{"--tee", &options.tee}}) {
-    if (const int code = check_streams(flag, *streams, plan, line); code != 0) return code;
+  for (const auto& [name, streams] :
+       {std::pair{"redirects", &options.redirects}, std::pair{"tee", &options.tee}}) {
+    if (const int code = check_streams(name, *streams, plan, line); code != 0) return code;
   }
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -105,6 +112,18 @@ void clear_up_after_the_killed(const RunPlan& plan, const std::string& registry)
           " process(es) of jobs of this user whose guardian and agent are dead"));
 }
 
+// 0, or the exit code of a refusal that has been said. Last of all: it creates what is missing.
+int check_outputs(const CommandLine& line, const RunPlan& plan) {
+  const RunOptions& options = plan.options;
+  const std::pair<const char*, std::string> troubles[] = {
+      {"events", event_file_trouble(options.events, plan.node, plan.job)},
+      {"server-events", event_file_trouble(options.server_events, plan.node, plan.job)}};
+  for (const auto& [name, trouble] : troubles) {
+    if (!trouble.empty()) return refuse(cat(origin(line, name), ": ", trouble));
+  }
+  return 0;
+}
+
 }  // namespace
 
 int run_command(const Words& words) {
@@ -120,6 +139,7 @@ int run_command(const Words& words) {
   if (line->print_config) {
     return print(print_config(*line, plan.options, plan.slots, plan.program.argv)) ? 0 : 1;
   }
+  if (const int code = check_outputs(*line, plan); code != 0) return code;
   if (!plan.options.quiet && plan.options.log_level <= LogLevel::kWarning) {
     for (const std::string& note : line->notes)
       say(note);

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 
-from harness import MusterCase, free_port, main
+from harness import MUSTER, MusterCase, Process, free_port, main
 
 
 class BadInput(MusterCase):
@@ -112,6 +112,39 @@ class BadInput(MusterCase):
     def test_a_directory_with_nothing_to_run(self):
         os.mkdir(self.path("package"))
         self.refused("--standalone", "package", word="without __main__.py", code=126)
+
+    def test_files_that_cannot_be_used(self):
+        os.mkdir(self.path("dir"))
+        os.mkfifo(self.path("fifo"))
+        os.symlink("loop", self.path("loop"))
+        with open(self.path("file"), "wb") as file:
+            file.write(b"\x7fELF\0\xff")
+        written = ("dir", "missing/x", "fifo", "loop", "file/x", "missing/{run}", "x" * 5000)
+        for flag, paths in (("--events", written), ("--server-events", written),
+                            ("--chaos", ("dir", "missing", "fifo", "loop", "file", "/dev/zero"))):
+            for path in paths:
+                self.refused("--standalone", flag, path, "/bin/true", word=f"muster: {flag}: ")
+        self.refused("--standalone", "/bin/true", word="muster: MUSTER_EVENTS: dir: Is a directory",
+                     environment={"MUSTER_EVENTS": "dir"})
+
+    def test_a_plan_from_a_pipe(self):
+        plan = '[{"do":"kill","when":{"after":"1h"},"on":{"rank":0}}]'
+        script = self.script(f"exec '{MUSTER}' chaos check /dev/stdin <<'end'\n{plan}\nend\n")
+        shown = Process(self, [script])
+        self.assertEqual(shown.code(), 0, shown.err)
+        self.assertIn("SIGKILL to rank 0", shown.out)
+
+    def test_values_no_flag_takes(self):
+        counts = ("", "-1", "99999999999999999999", "1e400", "nan", "1x", " 1", "0x10", "1,2,,",
+                  "a\nb", "x" * 100000)
+        for flag in ("--nnodes", "--nproc-per-node", "--max-restarts", "--max-node-losses",
+                     "--stop-grace", "--stop-budget", "--restart-backoff", "--join-timeout",
+                     "--heartbeat", "--node-timeout", "--server-grace", "--master-port",
+                     "--master-port-range", "--stop-signal", "--console", "--exit-code", "--stdin",
+                     "--tee", "--redirects", "--log-level"):
+            for value in counts:
+                self.refused("--standalone", f"{flag}={value}", "/bin/true", word=flag)
+                self.assertLess(len(self.processes[-1].err), 2200)
 
     def test_a_plan_that_is_no_json_is_named_by_line_and_column(self):
         with open(self.path("plan.json"), "w", encoding="utf-8") as file:

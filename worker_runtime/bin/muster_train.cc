@@ -97,16 +97,23 @@ std::string unknown_argument(const CLI::App& app) {
 int parse_flags(int argc, char** argv, Flags& flags) {
   CLI::App app("Trains a GPT on text: one rank of a data-parallel run, or a run of its own.",
                "muster-train");
-  app.add_option("--config", flags.config, "the configuration, a JSON file (required)");
+  app.add_option("--config", flags.config, "the configuration, a JSON file (required)")
+      ->type_name("FILE")
+      ->take_last();
   app.add_option("--set", flags.settings,
-                 "KEY=VALUE over the file's, as in optimizer.params.lr=1e-3; again for more")
+                 "over the file's, as in optimizer.params.lr=1e-3; again for more")
+      ->type_name("KEY=VALUE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--metrics", flags.metrics,
-                 "append the lines of standard output to this file too (rank 0)");
+                 "append the lines of standard output to this file too (rank 0)")
+      ->type_name("FILE")
+      ->take_last();
   app.add_option("--resume", flags.resume,
-                 "auto: the newest complete checkpoint in checkpoint.dir; none: from the "
-                 "beginning; or a checkpoint's path. Restarts of one run always go on from its own")
+                 "where to start; auto: the newest complete checkpoint in checkpoint.dir, "
+                 "none: the beginning. Restarts of one run always go on from its own")
+      ->type_name("auto|none|PATH")
+      ->take_last()
       ->capture_default_str();
   app.set_version_flag("--version", "muster-train " MUSTER_VERSION);
   app.footer(kHelpEnd);
@@ -120,6 +127,11 @@ int parse_flags(int argc, char** argv, Flags& flags) {
     return 0;
   } catch (const CLI::ExtrasError&) {
     say("unknown argument " + unknown_argument(app) + " (see muster-train --help)");
+    return kExitConfiguration;
+  } catch (const CLI::ArgumentMismatch& error) {
+    // "--config: 1 required TEXT missing": the flag is all that people need of it.
+    const std::string text = error.what();
+    say(text.substr(0, text.find(':')) + " needs a value (see muster-train --help)");
     return kExitConfiguration;
   } catch (const CLI::ParseError& error) {
     say(std::string(error.what()) + " (see muster-train --help)");
@@ -220,9 +232,12 @@ class Program {
     }
     const auto store = StoreClient::config_from_environment();
     if (!store.ok()) {
-      return failed({kExitConfiguration, "WORLD_SIZE is " + std::to_string(facts_.world_size) +
-                                             ", and ranks meet through `muster run`'s store: " +
-                                             message_of(store.status())});
+      const std::string size = std::to_string(facts_.world_size);
+      return failed({kExitConfiguration,
+                     "WORLD_SIZE is " + size + ", but " + message_of(store.status()) +
+                         ": several ranks meet through the store of `muster run`; start them as "
+                         "`muster run --nproc-per-node " +
+                         size + " -- muster-train ...`, or one alone without RANK and WORLD_SIZE"});
     }
     LauncherStore bootstrap(*store);
     TcpOptions options;

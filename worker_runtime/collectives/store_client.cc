@@ -38,7 +38,7 @@ absl::StatusOr<StoreClient::Config> StoreClient::config_from_environment() {
   Config config;
   config.endpoint = variable("MUSTER_STORE");
   if (config.endpoint.empty()) {
-    return absl::NotFoundError("MUSTER_STORE is not set: not started by muster run");
+    return absl::NotFoundError("MUSTER_STORE is not set");
   }
   config.job = variable("MUSTER_JOB_ID");
   if (config.job.empty()) return absl::InvalidArgumentError("MUSTER_JOB_ID is not set");

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_runtime/train/config_document.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <set>
-#include <sys/stat.h>
 
 #include <absl/status/status.h>
 
 #include "proto/base/json_mistake.h"
+#include "proto/transport/text_file.h"
 
 namespace muster::runtime {
 namespace {
@@ -69,16 +65,11 @@ absl::Status apply(json& document, const std::string& setting) {
 }  // namespace
 
 absl::StatusOr<std::string> read_document(const std::string& file) {
-  struct stat facts {};
-  if (::stat(file.c_str(), &facts) != 0) {
-    return absl::NotFoundError(file + ": cannot read: " + std::strerror(errno));
-  }
-  if (S_ISDIR(facts.st_mode)) {
-    return absl::InvalidArgumentError(file + ": is a directory, not a configuration file");
-  }
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) return absl::InvalidArgumentError(file + ": cannot read: " + std::strerror(errno));
-  return std::string(std::istreambuf_iterator<char>(stream), {});
+  constexpr std::size_t kMostBytes = std::size_t{1} << 20U;
+  auto text = transport::read_text_file(file, kMostBytes);
+  if (text.ok()) return text;
+  return absl::Status(text.status().code(),
+                      "--config " + file + ": " + std::string(text.status().message()));
 }
 
 absl::StatusOr<json> config_document(const std::string& text, const std::string& name,

@@ -16,7 +16,12 @@ absl::StatusOr<LineOutput> LineOutput::open(const std::string& metrics,
                                             std::function<void(const std::string&)> note) {
   int fd = -1;
   if (!metrics.empty()) {
-    fd = ::open(metrics.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    // Without O_NONBLOCK a FIFO that nobody reads would hold the run here for ever.
+    fd = ::open(metrics.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (fd >= 0) (void)::fcntl(fd, F_SETFL, O_APPEND);
+    if (fd < 0 && errno == ENXIO) {
+      return absl::InvalidArgumentError("--metrics " + metrics + ": is a FIFO that nobody reads");
+    }
     if (fd < 0) {
       return absl::InvalidArgumentError("--metrics " + metrics + ": " + std::strerror(errno));
     }

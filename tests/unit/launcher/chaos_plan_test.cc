@@ -83,7 +83,7 @@ TEST_CASE("mistakes are named by their place") {
   CHECK(error_of(R"([{"do":"kill","when":{"step":1},"on":{"rank":1},"a/b~":1}])") ==
         "/0/a~1b~0: unknown key");
   CHECK(error_of("/no/such/plan.json") == "/no/such/plan.json: No such file or directory");
-  CHECK(error_of("/") == "/: Is a directory");
+  CHECK(error_of("/") == "/: is a directory, not a file");
 }
 
 TEST_CASE("faults that can never fire are refused where that is sure") {
