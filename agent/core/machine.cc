@@ -86,7 +86,13 @@ void Agent::State::say_waiting() {
   waiting_said_at_ = now_;
   std::string text;
   if (link_.usable()) {
-    text = waiting_ ? describe(*waiting_) : "waiting for the server to form a generation";
+    text = "waiting for the server to form a generation";
+    if (waiting_) {
+      // The server tells it once and leaves the counting to us.
+      Waiting aged = *waiting_;
+      aged.remaining -= now_ - waiting_told_at_;
+      text = describe(aged);
+    }
   } else {
     LinkHistory history = link_.history;
     history.up = link_.state == Link::State::kUp;

@@ -200,7 +200,8 @@ struct Agent::State {
   std::deque<std::pair<std::uint64_t, Instant>> heartbeats_;  // sent, not answered; bounded
   std::optional<Instant> waiting_since_;
   Instant waiting_said_at_;
-  std::optional<Waiting> waiting_;
+  std::optional<Waiting> waiting_;  // as told at `waiting_told_at_`
+  Instant waiting_told_at_;
   Role role_ = Role::kMember;
 
   std::optional<Prepared> prepared_;

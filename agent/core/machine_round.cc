@@ -24,6 +24,7 @@ bool is_well_formed(const Assignment& assignment, std::uint32_t slots) {
 
 void Agent::State::said(const Envelope& /*envelope*/, const Waiting& waiting) {
   waiting_ = waiting;
+  waiting_told_at_ = now_;
 }
 
 void Agent::State::said(const Envelope& /*envelope*/, const Prepare& prepare) {

@@ -180,8 +180,8 @@ struct Waiting {
   std::uint32_t min_nodes = 0;
   std::uint32_t max_nodes = 0;
   std::vector<NodeName> joined;  // the first 1024 by name
-  std::uint32_t missing = 0;  // to reach min_nodes
-  Duration remaining{0};      // until the next decision, where there is one
+  std::uint32_t missing = 0;     // to reach min_nodes
+  Duration remaining{0};         // until the next decision, where there is one
   bool operator==(const Waiting&) const = default;
 };
 

@@ -99,6 +99,7 @@ class AgentAdapter : public Adapter {
         {"accept", &AgentAdapter::accept},          // accept [run=R] [incarnation=N]
         {"refuse", &AgentAdapter::refuse},          // refuse TEXT
         {"waiting", &AgentAdapter::waiting},        // waiting joined=N missing=N
+                                                    //   [remaining=D]
         {"prepare", &AgentAdapter::prepare},        // prepare g=G [attempt] [group_rank] [nodes]
                                                     //   [restarts] [reason=worker_failure|…]
         {"held", &AgentAdapter::held},              // held [port=P] [attempt=A]
@@ -156,6 +157,7 @@ class AgentAdapter : public Adapter {
       body.joined.emplace_back(1, static_cast<char>('a' + i));
     }
     body.missing = static_cast<std::uint32_t>(command.number_or("missing", 0));
+    body.remaining = command.duration("remaining").value_or(0ns);
     said(body, kNoGeneration);
   }
   void prepare(Command& command) {
