@@ -2,8 +2,6 @@
 //
 // `muster`: one name, one subcommand, one exit code.
 #include <array>
-#include <cerrno>
-#include <fcntl.h>
 #include <string>
 #include <vector>
 
@@ -11,6 +9,7 @@
 #include "launcher/commands/options.h"
 #include "launcher/commands/text.h"
 #include "proto/base/nearest.h"
+#include "proto/process/standard_descriptors.h"
 
 namespace {
 
@@ -88,21 +87,13 @@ int run_command(const std::string& name, const Words& words) {
   return no_command(name);
 }
 
-// A process started without descriptors 0 to 2 would give these numbers to its sockets, and
-// lines meant for people would go there.
-void hold_standard_descriptors() {
-  for (int fd = 0; fd <= 2; ++fd) {
-    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
-      // The lowest free number is this one. A failure leaves it as it was.
-      static_cast<void>(open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY));
-    }
-  }
+[[gnu::constructor(muster::kFirstOfAll)]] void hold() {
+  muster::hold_standard_descriptors();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  hold_standard_descriptors();
   const Words words(argv + (argc > 0 ? 1 : 0), argv + argc);
   if (words.empty()) {
     return muster::launcher::refuse("no command given; `muster --help` lists them");

@@ -301,6 +301,28 @@ class Output(MusterCase):
         self.assertEqual(job.wait(60), 0)
         self.assertTrue(os.path.exists(self.path("finished")))
 
+    def test_started_without_a_standard_descriptor(self):
+        # Neither a library nor a socket of ours takes the number, and the worker gets /dev/null.
+        script = self.script("a=$(readlink /proc/$$/fd/0) b=$(readlink /proc/$$/fd/1)\n"
+                             "c=$(readlink /proc/$$/fd/2)\n"
+                             "printf '%s\\n' $a $b $c > fds; cat > input\n")
+        for number, closing in ((0, "<&-"), (1, ">&-"), (2, "2>&-")):
+            for console in ("lines", "raw"):
+                with self.subTest(number=number, console=console):
+                    job = self.start_in_shell(f"exec {self.muster_path()} run --standalone "
+                                              f"--console {console} {script} {closing}")
+                    self.assertEqual(job.code(), 0, job.err)
+                    fds = self.read("fds").splitlines()
+                    if number == 0 or console == "raw":
+                        self.assertEqual(fds[number], "/dev/null")
+                    else:
+                        self.assertRegex(fds[number], "^pipe:")
+                    self.assertEqual(self.read("input"), "")
+
+    def start_in_shell(self, line):
+        from harness import Process
+        return Process(self, ["/bin/sh", "-c", line])
+
     @staticmethod
     def muster_path():
         from harness import MUSTER

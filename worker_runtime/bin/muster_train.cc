@@ -17,6 +17,7 @@
 
 #include "proto/base/check.h"
 #include "proto/base/nearest.h"
+#include "proto/process/standard_descriptors.h"
 #include "worker_runtime/collectives/local.h"
 #include "worker_runtime/collectives/store_client.h"
 #include "worker_runtime/collectives/tcp.h"
@@ -300,6 +301,10 @@ int run_program(int argc, char** argv) {
   // After a failure nobody answers on the other side: closing connections in order could wait.
   if (code != kExitDone && code != kExitStopped) ::_exit(code);
   return code;
+}
+
+[[gnu::constructor(kFirstOfAll)]] void hold() {
+  hold_standard_descriptors();
 }
 
 }  // namespace
