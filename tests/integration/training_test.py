@@ -56,6 +56,22 @@ class Training(MusterCase):
                 self.assertEqual(killed["param_hash"], undisturbed["param_hash"])
                 self.assertEqual(killed["loss"], undisturbed["loss"])
 
+    def test_ranks_of_different_processors_give_the_same_bits(self):
+        def job(name, allowed, *settings):
+            script = self.script(f'export ONEDNN_MAX_CPU_ISA="$(echo {allowed} | cut -d, -f $((RANK + 1)))"\n'
+                                 'exec "$@"\n', f"{name}.sh")
+            run = self.run_job("--standalone", "--nproc-per-node", "2", "--", script,
+                               *self.trainer(name, "steps=5", *settings))
+            self.assertEqual(run.code(180), 0, run.err)
+            return run, self.last_line(run.out)["param_hash"]
+        _, old = job("old", "SSE41,SSE41")
+        mixed, lowered = job("mixed", "ALL,SSE41")
+        self.assertEqual(lowered, old)
+        self.assertIn("matrix products use sse41 on all of them", mixed.err)
+        self.assertNotIn("another instruction set", mixed.err)
+        free, _ = job("free", "ALL,SSE41", "parallel.deterministic=false")
+        self.assertIn("another instruction set than rank 0's", free.err)
+
     def test_a_planned_stop_saves_and_resumes(self):
         job = self.run_job("--standalone", "--nproc-per-node", "2", "--",
                            *self.trainer("stopped", "steps=2000", "checkpoint.every_steps=1000"))

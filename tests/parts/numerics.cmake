@@ -1,6 +1,6 @@
 muster_test(numerics_test LABEL unit TIMEOUT 300
   SOURCES unit/numerics/half_test.cc unit/numerics/math_test.cc unit/numerics/state_test.cc
-          unit/numerics/kernels_test.cc
+          unit/numerics/kernels_test.cc unit/numerics/product_isa_test.cc
   LINK muster::numerics muster::cpu)
 muster_test(model_test LABEL unit TIMEOUT 300
   SOURCES unit/numerics/layout_test.cc unit/numerics/gpt_test.cc unit/numerics/gradient_test.cc

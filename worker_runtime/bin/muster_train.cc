@@ -21,9 +21,11 @@
 #include "worker_runtime/collectives/local.h"
 #include "worker_runtime/collectives/store_client.h"
 #include "worker_runtime/collectives/tcp.h"
+#include "worker_runtime/cpu/product_isa.h"
 #include "worker_runtime/data/digest.h"
 #include "worker_runtime/model/gpt.h"
 #include "worker_runtime/progress.h"
+#include "worker_runtime/train/agreement.h"
 #include "worker_runtime/train/config.h"
 #include "worker_runtime/train/environment.h"
 #include "worker_runtime/train/error_file.h"
@@ -200,6 +202,10 @@ class Program {
     if (connected != 0) return connected;
     for (const std::string& text : parsed->notes)
       note(text);
+    if (config.parallel.deterministic && group_->size() > 1) {
+      const int settled = settle_products();
+      if (settled != 0) return settled;
+    }
 
     const std::string nonce = random_nonce();
     TrainRuntime runtime(*group_);
@@ -259,6 +265,33 @@ class Program {
                      "cannot connect to the other ranks: " + message_of(group.status()), theirs});
     }
     group_ = *std::move(group);
+    return 0;
+  }
+
+  // Equal bits on all ranks need products of one instruction set: the largest that all have.
+  int settle_products() {
+    overseer_.collective_begins();
+    const auto bits = exchange_bits(*group_, product_isa());
+    overseer_.collective_ends();
+    if (!bits.ok()) {
+      return failed(
+          {kExitPeerLost, "cannot compare instruction sets: " + message_of(bits.status()), true});
+    }
+    ProductIsa common = ~ProductIsa{0};
+    for (const ProductIsa one : *bits)
+      common &= one;
+    if (std::all_of(bits->begin(), bits->end(), [&](ProductIsa one) { return one == common; })) {
+      return 0;
+    }
+    const ProductIsa isa = largest_within(common);
+    if (isa == 0 || !limit_products(isa)) {
+      return failed({kExitConfiguration,
+                     "parallel.deterministic: the ranks have no instruction set in common"});
+    }
+    if (facts_.rank == 0) {
+      say("ranks have different instruction sets: matrix products use " + product_isa_name(isa) +
+          " on all of them (parallel.deterministic)");
+    }
     return 0;
   }
 

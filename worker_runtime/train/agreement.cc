@@ -56,7 +56,25 @@ std::string ranks_where(const std::vector<StartFacts>& facts,
   return list;
 }
 
+// Our own kernels give the same bits on all of their instruction sets.
+std::string products_of(const StartFacts& facts) {
+  return facts.build.isa.substr(0, facts.build.isa.find(", kernels"));
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<std::uint32_t>> exchange_bits(Collectives& group, std::uint32_t mine) {
+  const auto records = all_gather(group, std::as_bytes(std::span(&mine, 1)));
+  if (!records.ok()) return records.status();
+  std::vector<std::uint32_t> bits;
+  for (const std::vector<std::byte>& record : *records) {
+    if (record.size() != sizeof(mine)) {
+      return absl::FailedPreconditionError("a rank's start record does not read: another build?");
+    }
+    std::memcpy(&bits.emplace_back(), record.data(), sizeof(mine));
+  }
+  return bits;
+}
 
 absl::StatusOr<std::vector<StartFacts>> exchange_facts(Collectives& group, const StartFacts& mine) {
   const std::string text = to_text(mine);
@@ -109,10 +127,11 @@ std::vector<std::string> agreement_notes(const std::vector<StartFacts>& facts, b
     notes.push_back("other builds than rank 0's (" + first.version + ", " + first.compiler +
                     ") at rank " + builds + ": results may differ in the last bits");
   }
+  const std::string own = products_of(facts.front());
   const std::string isas =
-      ranks_where(facts, [&first](const StartFacts& f) { return f.build.isa != first.isa; });
+      ranks_where(facts, [&own](const StartFacts& f) { return products_of(f) != own; });
   if (!isas.empty()) {
-    notes.push_back("another instruction set than rank 0's (" + first.isa + ") at rank " + isas +
+    notes.push_back("another instruction set than rank 0's (" + own + ") at rank " + isas +
                     ": results depend on which rank computes what");
   }
   const std::string blind = ranks_where(facts, [](const StartFacts& f) { return !f.sees_probe; });

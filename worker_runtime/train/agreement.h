@@ -35,8 +35,11 @@ absl::StatusOr<std::vector<StartFacts>> exchange_facts(Collectives& group, const
 // (what the numbers depend on), corpus, layout.
 absl::Status check_agreement(const std::vector<StartFacts>& facts);
 
-// One line each for people: ranks whose build or instruction set differs from rank 0's, and ranks
-// that do not see the checkpoint directory (if `probed`).
+// Every rank's `mine`, in rank order. Errors are the collective's.
+absl::StatusOr<std::vector<std::uint32_t>> exchange_bits(Collectives& group, std::uint32_t mine);
+
+// One line each for people: ranks whose build or products' instruction set differs from rank 0's,
+// and ranks that do not see the checkpoint directory (if `probed`).
 std::vector<std::string> agreement_notes(const std::vector<StartFacts>& facts, bool probed);
 
 }  // namespace muster::runtime

@@ -243,11 +243,13 @@ TEST_CASE("ranks that would train something else are named") {
              Catch::Contains("with other contents"));
   CHECK_THAT(refused([](StartFacts& f) { f.layout_hash = 9; }), Catch::Contains("layout"));
   std::vector<StartFacts> odd(3, same_facts());
-  odd[1].build.isa = "avx2";
+  odd[0].build.isa = "onednn 2.6.3 avx512_core, kernels avx512";
+  odd[1].build.isa = "onednn 2.6.3 avx2, kernels avx2";
+  odd[2].build.isa = "onednn 2.6.3 avx512_core, kernels avx2";  // the same bits
   odd[2].sees_probe = false;
   const std::vector<std::string> notes = agreement_notes(odd, true);
   REQUIRE(notes.size() == 2);
-  CHECK_THAT(notes[0], Catch::Contains("instruction set") && Catch::Contains("rank 1"));
+  CHECK_THAT(notes[0], Catch::Contains("instruction set") && Catch::Contains("rank 1:"));
   CHECK_THAT(notes[1], Catch::Contains("not shared with rank 2"));
   CHECK(agreement_notes(odd, false).size() == 1);
 }
