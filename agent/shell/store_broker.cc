@@ -53,7 +53,18 @@ StoreBroker::Ticket StoreBroker::ask(StoreRequest request, Answer answer) {
 }
 
 void StoreBroker::withdraw(Ticket ticket) {
-  open_.erase(ticket);
+  const auto found = open_.find(ticket);
+  if (found == open_.end()) return;
+  const StoreRequest request = std::move(found->second.request);
+  const bool waits = found->second.sent && request.op == StoreRequest::Op::kGet;
+  open_.erase(found);
+  if (!waits || link_ == nullptr) return;
+  StoreRequest cancel;
+  cancel.id = ticket;
+  cancel.generation = request.generation;
+  cancel.op = StoreRequest::Op::kCancel;
+  cancel.key = request.key;
+  link_->store(cancel);
 }
 
 // A repeated get waits for what is left of its time.

@@ -43,7 +43,7 @@ class StoreBroker {
 
   // `request.id` is chosen here.
   Ticket ask(StoreRequest request, Answer answer);
-  // Nobody waits for this answer any more.
+  // Nobody waits for this answer any more; the server is told where it waits for the key.
   void withdraw(Ticket ticket);
 
   void link_up(ServerLink* link);

@@ -14,7 +14,8 @@
 namespace muster {
 
 struct StoreRequest {
-  enum class Op : std::uint8_t { kSet, kGet, kAdd, kDelete };
+  // kCancel: nobody waits any more for the kGet with this id. It gets no reply.
+  enum class Op : std::uint8_t { kSet, kGet, kAdd, kDelete, kCancel };
   std::uint64_t id = 0;  // chosen by the agent, unique on its stream; the reply carries it
   Generation generation = kNoGeneration;  // of the asking worker
   Op op = Op::kGet;

@@ -46,7 +46,7 @@ RankProgress read(const v1::RankProgress& from, Border& border) {
 
 namespace {
 
-static_assert(v1::StoreRequest::Op_MAX == static_cast<int>(StoreRequest::Op::kDelete) + 1);
+static_assert(v1::StoreRequest::Op_MAX == static_cast<int>(StoreRequest::Op::kCancel) + 1);
 
 void put(const Join& from, v1::AgentMessage& message) {
   auto& to = *message.mutable_join();
@@ -215,7 +215,7 @@ StoreRequest get(const v1::StoreRequest& from, Border& border) {
   StoreRequest to;
   to.id = from.id();
   to.generation = border.generation("generation", from.generation());
-  to.op = border.enumerator("op", from.op(), StoreRequest::Op::kDelete);
+  to.op = border.enumerator("op", from.op(), StoreRequest::Op::kCancel);
   to.key = border.text("key", from.key(), kMaxStoreKeyBytes);
   if (to.key.empty()) border.complain("key", "missing");
   to.value = border.text("value", from.value(), kMaxStoreValueBytes);

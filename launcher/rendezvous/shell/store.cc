@@ -60,6 +60,10 @@ Store::Answers Store::close(const JobId& job, Generation generation) {
 Store::Answers Store::ask(SessionId session, const JobId& job, const StoreRequest& request,
                           Instant now) {
   Answers answers;
+  if (request.op == StoreRequest::Op::kCancel) {
+    cancel(session, request.id);
+    return answers;
+  }
   StoreReply reply;
   bool answered = true;
   bool changed = false;
@@ -97,6 +101,7 @@ Store::Answers Store::ask(SessionId session, const JobId& job, const StoreReques
           reply = with_status(StoreReply::Status::kNotFound);
         }
         break;
+      case StoreRequest::Op::kCancel: break;  // above
     }
     if (changed) wake(space, request.key, answers);
   }
@@ -166,7 +171,7 @@ bool Store::wait(const SpaceId& id, Space& space, SessionId session, const Store
   waiters_[waiter] = {id, request.key, session, request.id, deadline};
   space.waiting[request.key].insert(waiter);
   ++space.waiter_count;
-  by_session_[session].insert(waiter);
+  by_session_[session].insert({request.id, waiter});
   by_deadline_.insert({deadline, waiter});
   return true;
 }
@@ -181,7 +186,7 @@ void Store::drop(WaiterId id) {
   if (waiting->second.empty()) space.waiting.erase(waiting);
   --space.waiter_count;
   const auto session = by_session_.find(waiter.session);
-  session->second.erase(id);
+  session->second.erase({waiter.request, id});
   if (session->second.empty()) by_session_.erase(session);
   by_deadline_.erase({waiter.deadline, id});
   waiters_.erase(found);
@@ -190,9 +195,16 @@ void Store::drop(WaiterId id) {
 void Store::forget(SessionId session) {
   const auto found = by_session_.find(session);
   if (found == by_session_.end()) return;
-  const std::set<WaiterId> gone = found->second;
-  for (const WaiterId id : gone)
+  const auto gone = found->second;
+  for (const auto& [request, id] : gone)
     drop(id);
+}
+
+void Store::cancel(SessionId session, std::uint64_t request) {
+  const auto found = by_session_.find(session);
+  if (found == by_session_.end()) return;
+  const auto waiter = found->second.lower_bound({request, 0});
+  if (waiter != found->second.end() && waiter->first == request) drop(waiter->second);
 }
 
 Store::Answers Store::expire(Instant now) {

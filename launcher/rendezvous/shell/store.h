@@ -5,7 +5,7 @@
 // is everyone who asks later; so an old worker can neither read nor disturb a new generation.
 //
 // Every request is answered exactly once, in the list returned by ask(), expire() or close(),
-// unless its session is forgotten first. Everything is bounded by Limits.
+// unless it is cancelled or its session is forgotten first. Everything is bounded by Limits.
 //
 // Pure: time comes in; not thread-safe.
 #pragma once
@@ -83,12 +83,13 @@ class Store {
   void wake(Space& space, const std::string& key, Answers& answers);
   bool wait(const SpaceId& id, Space& space, SessionId session, const StoreRequest& request,
             Instant now);
+  void cancel(SessionId session, std::uint64_t request);
   void drop(WaiterId id);
 
   Limits limits_;
   std::map<SpaceId, Space> spaces_;
   std::map<WaiterId, Waiter> waiters_;
-  std::map<SessionId, std::set<WaiterId>> by_session_;
+  std::map<SessionId, std::set<std::pair<std::uint64_t, WaiterId>>> by_session_;  // by request id
   std::set<std::pair<Instant, WaiterId>> by_deadline_;
   WaiterId last_waiter_ = 0;
 };

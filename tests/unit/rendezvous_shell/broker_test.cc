@@ -124,6 +124,13 @@ TEST_CASE("what is withdrawn is not answered", "[broker]") {
   desk.broker.withdraw(ticket);
   desk.reply(ticket, StoreReply::Status::kOk);
   CHECK(desk.answers.empty());
+  // The server waits no more either; only a get can wait there.
+  REQUIRE(desk.line.sent.size() == 2);
+  CHECK(desk.line.sent[1].op == Op::kCancel);
+  CHECK(desk.line.sent[1].id == ticket);
+  desk.broker.withdraw(desk.ask(Op::kSet, "b"));
+  desk.broker.withdraw(ticket);
+  CHECK(desk.line.sent.size() == 3);
 }
 
 TEST_CASE("an answer may ask again", "[broker]") {

@@ -118,6 +118,20 @@ TEST_CASE("those who wait are answered by set, add, time and the end", "[store]"
   }
 }
 
+TEST_CASE("a cancelled get is forgotten, and nobody else's", "[store]") {
+  Store store;
+  store.open("j", 3);
+  CHECK(store.ask(1, "j", request(Op::kGet, 1, "a", "", 9s), {}).empty());
+  CHECK(store.ask(1, "j", request(Op::kGet, 2, "a", "", 9s), {}).empty());
+  CHECK(store.ask(2, "j", request(Op::kGet, 1, "a", "", 9s), {}).empty());
+  CHECK(store.ask(1, "j", request(Op::kCancel, 1, "a"), {}).empty());
+  CHECK(store.ask(1, "j", request(Op::kCancel, 1, "a"), {}).empty());  // answered or cancelled
+  CHECK(store.ask(3, "j", request(Op::kCancel, 2, "a"), {}).empty());
+  CHECK(store.waiters() == 2);
+  CHECK(store.ask(2, "j", request(Op::kSet, 5, "a", "x"), {}).size() == 3);
+  CHECK(store.waiters() == 0);
+}
+
 TEST_CASE("key spaces of jobs and generations are apart", "[store]") {
   Store store;
   store.open("j", 3);

@@ -342,7 +342,7 @@ StoreRequest RandomMessages::store_request() {
   StoreRequest out;
   out.id = rng_.next();
   out.generation = Generation{number(1000)} - 1;
-  out.op = any(StoreRequest::Op::kDelete);
+  out.op = any(StoreRequest::Op::kCancel);
   out.key = "k" + noise(100);
   out.value = noise(1000);
   out.delta = static_cast<std::int64_t>(rng_.next());
