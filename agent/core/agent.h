@@ -174,6 +174,7 @@ struct WriteStopFile {
 // All workers of the generation run: `after` faults count from here.
 struct StartFaultClock {
   Generation generation = kNoGeneration;
+  Duration elapsed{0};  // since all workers of the generation run
 };
 struct Emit {
   RunId run;

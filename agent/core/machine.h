@@ -212,7 +212,8 @@ struct Agent::State {
   Assignment assignment_;
   Instant committed_at_;
   std::vector<Worker> workers_;
-  bool all_spawned_ = false;  // WorkersStarted was due
+  bool all_spawned_ = false;                // WorkersStarted was due
+  std::optional<Generation> running_told_;  // whose generation_running was read
   Duration spawn_{0};
   bool stopping_ = false;                       // no rank of it shall go on
   std::vector<Generation> confirmations_owed_;  // one entry a StopOrder

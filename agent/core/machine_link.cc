@@ -228,6 +228,7 @@ void Agent::State::forget_run() {
   confirmations_owed_.clear();
   confirmed_ = false;
   all_spawned_ = false;
+  running_told_.reset();
   restarts_used_ = 0;
   prepared_.reset();
   release_port();

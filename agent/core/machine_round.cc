@@ -204,10 +204,14 @@ void Agent::State::said(const Envelope& /*envelope*/, const JobEventNotice& noti
     if (job_finished_emitted_) return;
     job_finished_emitted_ = true;
   }
+  const bool running = std::holds_alternative<event::GenerationRunning>(event.body);
+  if (running) {
+    if (event.generation && event.generation == running_told_) return;  // again, on a new stream
+    running_told_ = event.generation;
+  }
   emit(event);
-  if (std::holds_alternative<event::GenerationRunning>(event.body) &&
-      event.generation == assignment_.generation && any_alive() && !stopping_) {
-    act(StartFaultClock{assignment_.generation});
+  if (running && event.generation == assignment_.generation && any_alive() && !stopping_) {
+    act(StartFaultClock{assignment_.generation, notice.age});
   }
   if (const auto line = console_line(event)) say(Severity::kWarning, *line);
 }

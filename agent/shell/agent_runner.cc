@@ -86,7 +86,9 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   void operator()(const StartWorkers& order);
   void operator()(const SignalWorker& order) { workers->signal(order); }
   void operator()(const WriteStopFile& order) { workers->write_stop_file(order.local_rank); }
-  void operator()(const StartFaultClock& order) { workers->start_fault_clock(order.generation); }
+  void operator()(const StartFaultClock& order) {
+    workers->start_fault_clock(order.generation, order.elapsed);
+  }
   void operator()(const Emit& order);
   void operator()(const Say& order) { log.say(order.severity, order.text); }
   void operator()(const NoteFirstCause& order);

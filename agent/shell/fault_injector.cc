@@ -177,11 +177,12 @@ void FaultInjector::arm_worker(std::uint32_t local_rank, std::vector<ArmedFault>
   if (!state_->looking) state_->look_again();
 }
 
-void FaultInjector::start_clock(Generation generation) {
+void FaultInjector::start_clock(Generation generation, Duration elapsed) {
   if (generation != state_->generation) return;
   for (Armed& fault : state_->faults) {
     if (fault.fired || !fault.armed.fault.when.after) continue;
-    state_->later(*fault.armed.fault.when.after, [state = state_.get(), fault = &fault] {
+    const Duration rest = std::max(*fault.armed.fault.when.after - elapsed, Duration{0});
+    state_->later(rest, [state = state_.get(), fault = &fault] {
       if (!fault->fired) state->fire(*fault);
     });
   }

@@ -56,8 +56,8 @@ class FaultInjector {
   // Faults of one of its workers, whose process exists. `in_word`: choose_fault_word's index.
   void arm_worker(std::uint32_t local_rank, std::vector<ArmedFault> faults,
                   std::optional<std::uint32_t> in_word);
-  // All workers of `generation` run: `after` counts from here.
-  void start_clock(Generation generation);
+  // All workers of `generation` run, since `elapsed`: `after` counts from there.
+  void start_clock(Generation generation, Duration elapsed = Duration{0});
   // Last look at what a worker did to itself; call before reporting its end. Its other faults
   // are forgotten.
   void worker_ended(std::uint32_t local_rank);

@@ -346,8 +346,8 @@ void WorkerSet::write_stop_file(std::uint32_t local_rank) {
   }
 }
 
-void WorkerSet::start_fault_clock(Generation generation) {
-  state_->faults.start_clock(generation);
+void WorkerSet::start_fault_clock(Generation generation, Duration elapsed) {
+  state_->faults.start_clock(generation, elapsed);
 }
 
 std::vector<RankProgress> WorkerSet::sample(Instant now) {

@@ -49,7 +49,7 @@ class WorkerSet {
   void start(const StartWorkers& order);
   void signal(const SignalWorker& order);
   void write_stop_file(std::uint32_t local_rank);
-  void start_fault_clock(Generation generation);
+  void start_fault_clock(Generation generation, Duration elapsed);
 
   // Progress of the workers that report, by rank.
   std::vector<RankProgress> sample(Instant now);

@@ -212,9 +212,11 @@ struct HeartbeatAck {
 };
 
 // Something that happened to the job; the agent writes it to its event file and, for some, a
-// console line. GenerationRunning starts the clock of `after` faults.
+// console line. GenerationRunning starts the clock of `after` faults, and is told again, with its
+// age, on a new stream: the old one may have broken before it was read.
 struct JobEventNotice {
   JobEvent event;
+  Duration age{0};  // since it happened
   bool operator==(const JobEventNotice&) const = default;
 };
 

@@ -121,12 +121,14 @@ HeartbeatAck get(const v1::HeartbeatAck& from, Border&) {
 
 void put(const JobEventNotice& from, v1::ServerMessage& message) {
   write(from.event, *message.mutable_job_event()->mutable_event());
+  message.mutable_job_event()->set_age_ns(from.age.count());
 }
 JobEventNotice get(const v1::JobEventNotice& from, Border& border) {
   JobEventNotice to;
   if (border.present("event", from.has_event())) {
     to.event = border.within("event", [&] { return read(from.event(), border); });
   }
+  to.age = border.duration("age_ns", from.age_ns());
   return to;
 }
 

@@ -153,7 +153,10 @@ Transcript RendezvousAdapter::step(const rendezvous::Event& event, Instant now, 
       if (!run.empty()) runs_.emplace(run, "run-" + std::to_string(runs_.size() + 1));
       learn(send->session, send->message);
       const auto* notice = std::get_if<JobEventNotice>(&send->message.body);
-      if (notice != nullptr && !std::holds_alternative<event::JobStarted>(notice->event.body)) {
+      const bool alone = notice != nullptr &&  // to one agent, not to the job
+                         (notice->age > Duration{0} ||
+                          std::holds_alternative<event::JobStarted>(notice->event.body));
+      if (notice != nullptr && !alone) {
         told.push_back(name_of(send->session));
       } else if (show_acks || !std::holds_alternative<HeartbeatAck>(send->message.body)) {
         out.push_back(shown(name_of(send->session) + " <- " + words(send->message)));

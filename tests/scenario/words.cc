@@ -152,7 +152,10 @@ struct ServerWords {
   std::string operator()(const HeartbeatAck& m) const {
     return "heartbeat_ack " + number(static_cast<std::int64_t>(m.sequence));
   }
-  std::string operator()(const JobEventNotice& m) const { return "notice " + words(m.event); }
+  std::string operator()(const JobEventNotice& m) const {
+    return "notice " + words(m.event) +
+           (m.age > Duration{0} ? " age=" + format_duration(m.age) : "");
+  }
   std::string operator()(const OutcomeNotice& m) const { return "outcome " + words(m.outcome); }
   std::string operator()(const Evicted& m) const { return "evicted: " + m.reason; }
   std::string operator()(const Stale& m) const {

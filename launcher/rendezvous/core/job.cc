@@ -137,6 +137,10 @@ JobEvent Job::started_event() const {
   return event;
 }
 
+JobEvent Job::running_event() const {
+  return job_event(event::GenerationRunning{life_->form, *life_->running_at - life_->committed_at});
+}
+
 JobEvent Job::node_event(const NodeName& node, EventBody body) const {
   JobEvent event = job_event(std::move(body));
   event.node = node;
@@ -149,7 +153,7 @@ void Job::emit(JobEvent event) {
 
 void Job::publish_event(JobEvent event) {
   for (const auto& [name, member] : members_)
-    send(member, JobEventNotice{event});
+    send(member, JobEventNotice{event, 0s});
   emit(std::move(event));
 }
 

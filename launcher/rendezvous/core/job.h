@@ -114,6 +114,7 @@ class Job {
     std::uint16_t master_port = 0;
     bool ended = false;
     Instant committed_at;
+    Duration form{0};
     std::optional<Instant> running_at;  // all workers exec'd
     std::optional<Instant> kept_at;     // a checkpoint last rose
     std::set<NodeName> unstarted;       // nodes some of whose workers may not run yet
@@ -161,6 +162,7 @@ class Job {
   void publish_event(JobEvent event);
   JobEvent job_event(EventBody body) const;
   JobEvent started_event() const;
+  JobEvent running_event() const;
   JobEvent node_event(const NodeName& node, EventBody body) const;
   void changed() { dirty_ = true; }
   JobRecord record() const;

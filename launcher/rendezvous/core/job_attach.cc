@@ -85,7 +85,7 @@ Member& Job::admit(SessionId session, const std::string& peer, const Join& join,
   watch(member);
   send(member, JoinAccepted{shared_.options.server_instance, peer, role, spec_.policy});
   // The run began before it had members: each hears of it when it comes in.
-  send(member, JobEventNotice{started_event()});
+  send(member, JobEventNotice{started_event(), 0s});
   publish_event(node_event(
       join.node.name, event::NodeJoined{join.node.host, peer.empty() ? join.node.dialed_addr : peer,
                                         join.node.slots, role == Role::kSpare, incarnation}));
@@ -193,6 +193,8 @@ void Job::resend(Member& member, const Reattach& known) {
     if (stop_) order_stop(member);
   } else if (known.generation < member.work) {
     send(member, member.work, Commit{committed_attempt_, life_->master_port});
+  } else if (life_->running_at) {
+    send(member, JobEventNotice{running_event(), now_ - *life_->running_at});
   }
   if (!life_ || life_->ended || known.generation != life_->generation) return;
   const MemberRanks* own = ranks_of(name);

@@ -150,15 +150,14 @@ bool Job::try_running() {
   phase_ = Phase::kRunning;
   life_->running_at = now_;
   life_->kept_at = now_;
-  const Duration form = life_->committed_at - round_opened_at_;
-  const Duration spawn = now_ - life_->committed_at;
-  publish_event(job_event(event::GenerationRunning{form, spawn}));
+  life_->form = life_->committed_at - round_opened_at_;
+  publish_event(running_event());
   if (recovery_) {
     event::Recovered recovered;
     recovered.detect = recovery_->detected_at - recovery_->failed_at;
     recovered.stop = recovery_->stopped_at - recovery_->detected_at;
     recovered.form = life_->committed_at - recovery_->stopped_at;
-    recovered.spawn = spawn;
+    recovered.spawn = *life_->running_at - life_->committed_at;
     recovered.total = now_ - recovery_->failed_at;
     life_->recovered = recovered;
     life_->recovers_from = recovery_->failed_at;

@@ -53,7 +53,7 @@ TEST_CASE("job_finished is written once, whether the server sends the event or n
   rig.join();
   JobEvent event;
   event.body = event::JobFinished{success()};
-  rig.said(JobEventNotice{event});
+  rig.said(JobEventNotice{event, 0s});
   CHECK(rig.all<Emit>().size() == 1);
   rig.said(OutcomeNotice{success()});
   CHECK_FALSE(rig.has<Emit>());

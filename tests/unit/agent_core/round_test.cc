@@ -247,12 +247,27 @@ TEST_CASE("the fault clock starts with the generation, and only for the one that
   JobEvent event;
   event.generation = 0;
   event.body = event::GenerationRunning{};
-  rig.said(JobEventNotice{event}, 1);
+  rig.said(JobEventNotice{event, 0s}, 1);
   CHECK_FALSE(rig.has<StartFaultClock>());
   CHECK(rig.has<Emit>());
   event.generation = 1;
-  rig.said(JobEventNotice{event}, 1);
+  rig.said(JobEventNotice{event, 0s}, 1);
   CHECK(rig.only<StartFaultClock>().generation == 1);
+  // Told again on a new stream it is neither written nor started twice.
+  rig.said(JobEventNotice{event, 2s}, 1);
+  CHECK_FALSE(rig.has<StartFaultClock>());
+  CHECK_FALSE(rig.has<Emit>());
+}
+
+TEST_CASE("a generation_running that comes late starts the fault clock where it should be") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(1);
+  JobEvent event;
+  event.generation = 1;
+  event.body = event::GenerationRunning{};
+  rig.said(JobEventNotice{event, 300ms}, 1);
+  CHECK(rig.only<StartFaultClock>().elapsed == 300ms);
 }
 
 TEST_CASE("job events go to the file; recovery also to the console") {
@@ -262,7 +277,7 @@ TEST_CASE("job events go to the file; recovery also to the console") {
   JobEvent event;
   event.generation = 1;
   event.body = event::Recovered{0s, 20ms, 10ms, 180ms, 210ms, std::nullopt};
-  rig.said(JobEventNotice{event}, 1);
+  rig.said(JobEventNotice{event, 0s}, 1);
   CHECK(rig.only<Emit>().event == event);
   CHECK(rig.only<Emit>().run == "r1");
   CHECK(rig.only<Say>().severity == Severity::kWarning);

@@ -159,7 +159,7 @@ class Walk {
         JobEvent event;
         event.generation = message.envelope.generation;
         event.body = event::GenerationRunning{};
-        message.body = JobEventNotice{event};
+        message.body = JobEventNotice{event, 0s};
       }
     }
     return ServerSaid{message};

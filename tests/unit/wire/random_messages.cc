@@ -329,7 +329,7 @@ ServerMessage RandomMessages::server_message(std::size_t alternative) {
     case 4: out.body = Commit{number(99), static_cast<std::uint16_t>(number(65536))}; break;
     case 5: out.body = StopOrder{any(StopMode::kDetach), coin(), text()}; break;
     case 6: out.body = HeartbeatAck{rng_.next()}; break;
-    case 7: out.body = JobEventNotice{event()}; break;
+    case 7: out.body = JobEventNotice{event(), duration()}; break;
     case 8: out.body = OutcomeNotice{outcome()}; break;
     case 9: out.body = Evicted{text()}; break;
     case 10: out.body = Stale{text(), envelope()}; break;
