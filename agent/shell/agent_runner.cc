@@ -28,14 +28,22 @@ namespace {
 using boost::asio::steady_timer;
 using boost::system::error_code;
 
-// How long the last output may take when all workers are gone: what a console that is slow but
-// alive needs; one that blocks does not hold the exit up for longer.
+// How long the last output may take when all workers are gone: a console that is read gets all of
+// it, one that blocks does not hold the exit up for longer than its patience. Whoever sent us a
+// signal does not want to wait.
 constexpr Duration kLastOutput = 500ms;
-constexpr Duration kLastWrite = 2s;
+constexpr Duration kPatience = 5s;
+constexpr Duration kNoLimit = std::chrono::hours(24 * 365);
+constexpr Duration kHurriedPatience = 250ms;
+constexpr Duration kHurriedLimit = 500ms;
 
 std::uint64_t random_seed() {
   std::random_device device;
   return (static_cast<std::uint64_t>(device()) << 32U) | device();
+}
+
+bool ends_agent(int signal) {
+  return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
 }
 
 bool is_failure(OutcomeKind kind) {
@@ -74,8 +82,10 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   void deadline_passed();
   void open_link();
   void link_said(ServerMessage message);
-  void finish_output(const Finish& order);
+  void flush_console(void (State::*next)());
+  void finish_output();
   void last_output_taken();
+  void hurry(const Event& event);
 
   // One action each.
   void operator()(const Connect& order);
@@ -117,7 +127,9 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   bool link_is_up = false;
   bool connect_pending = false;
   bool finished = false;
+  bool hurried = false;  // by a signal
   RunResult result;
+  std::string last_words;
   std::function<void(const RunResult&)> done;
 };
 
@@ -143,7 +155,7 @@ void AgentRunner::State::signal_arrived(int number) {
 // Carrying out an action may make an event at once (a port is held): it waits its turn, so that
 // all actions of one step are done before the next step.
 void AgentRunner::State::post(Event event) {
-  if (finished) return;
+  if (finished) return hurry(event);
   inbox.push_back(std::move(event));
   if (stepping) return;
   stepping = true;
@@ -286,22 +298,41 @@ void AgentRunner::State::operator()(const NoteFirstCause& order) {
 void AgentRunner::State::operator()(const Finish& order) {
   finished = true;
   result = {order.exit_code, order.exit_class, order.outcome};
+  last_words = order.text;
+  hurried |= order.exit_class == ExitClass::kSignal;
   deadline_timer.cancel();
   connect_timer.cancel();
-  signal_watch.reset();
-  guardian_watch.reset();
   master_port.release();
   // Workers' own last lines first, then ours.
-  workers->finish(kLastOutput, [self = weak_from_this(), order] {
-    if (const auto state = self.lock()) state->finish_output(order);
+  workers->finish(kLastOutput, [self = weak_from_this()] {
+    if (const auto state = self.lock()) state->flush_console(&State::finish_output);
   });
 }
 
-void AgentRunner::State::finish_output(const Finish& order) {
-  const std::optional<Outcome>& outcome = order.outcome;
+void AgentRunner::State::flush_console(void (State::*next)()) {
+  console.flush(hurried ? kHurriedPatience : kPatience, hurried ? kHurriedLimit : kNoLimit,
+                [self = weak_from_this(), next] {
+                  if (const auto state = self.lock()) (state.get()->*next)();
+                });
+}
+
+// A signal while only the console is waited for ends that wait; so does the guardian's end.
+void AgentRunner::State::hurry(const Event& event) {
+  const auto* signal = std::get_if<SignalReceived>(&event);
+  const bool forwarded = signal != nullptr && !ends_agent(signal->signal);
+  if (forwarded || (signal == nullptr && !std::holds_alternative<GuardianLost>(event))) return;
+  hurried = true;
+  console.give_up();
+}
+
+void AgentRunner::State::finish_output() {
+  const std::optional<Outcome>& outcome = result.outcome;
+  if (const std::string missing = console.missing(); !missing.empty()) {
+    log.say(Severity::kWarning, "nobody reads the console: " + missing + " are not shown");
+  }
   if (outcome && is_failure(outcome->kind)) {
     const std::string block =
-        failure_block(job, *outcome, order.exit_code, directory.made_run_path());
+        failure_block(job, *outcome, result.exit_code, directory.made_run_path());
     log.record(Severity::kError, block);
     console.write_stderr(block);
     const Failure cause = outcome->first_cause.value_or(Failure{});
@@ -309,15 +340,15 @@ void AgentRunner::State::finish_output(const Finish& order) {
       const absl::Status status = write_whole(options.own_error_file, cause.error_file);
       if (!status.ok()) log.say(Severity::kWarning, std::string(status.message()));
     }
-  } else if (!order.text.empty()) {
-    log.say(order.exit_code == 0 ? Severity::kInfo : Severity::kError, order.text);
+  } else if (!last_words.empty()) {
+    log.say(result.exit_code == 0 ? Severity::kInfo : Severity::kError, last_words);
   }
-  console.flush(kLastWrite, [self = weak_from_this()] {
-    if (const auto state = self.lock()) state->last_output_taken();
-  });
+  flush_console(&State::last_output_taken);
 }
 
 void AgentRunner::State::last_output_taken() {
+  signal_watch.reset();
+  guardian_watch.reset();
   workers.reset();  // removes the scratch folder
   events.reset();   // writes what a slow reader of the events left
   const auto call = std::exchange(done, nullptr);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <map>
+#include <optional>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/shell/console_out.h"
+#include "agent/shell/io_loop.h"
 #include "agent/shell/stream_pump.h"
 #include "agent/shell/terminal/pty.h"
 
@@ -31,6 +33,24 @@ bool is_same_file(int a, int b) {
   if (S_ISCHR(first.st_mode) && S_ISCHR(second.st_mode)) return first.st_rdev == second.st_rdev;
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
+
+// How often a console that does not take everything is looked at during the last wait.
+constexpr Duration kLook = 50ms;
+
+// One wait for what is queued.
+struct Flush {
+  explicit Flush(boost::asio::io_context& io) : timer(io) {}
+
+  boost::asio::steady_timer timer;  // when to look again
+  Duration patience{0};
+  Instant end;
+  std::function<void()> done;
+
+  void finish() {
+    timer.cancel();
+    if (auto call = std::exchange(done, nullptr)) call();
+  }
+};
 
 }  // namespace
 
@@ -58,7 +78,7 @@ struct Console::State : std::enable_shared_from_this<Console::State> {
   };
 
   State(boost::asio::io_context& context, ConsoleConfig settings)
-      : io(context), config(settings), mode(resolve_console_mode(settings)) {}
+      : io(context), config(std::move(settings)), mode(resolve_console_mode(config)) {}
 
   boost::asio::io_context& io;
   ConsoleConfig config;
@@ -69,6 +89,8 @@ struct Console::State : std::enable_shared_from_this<Console::State> {
   std::shared_ptr<ConsoleOut> out;
   std::shared_ptr<ConsoleOut> err;
   std::shared_ptr<OutputWriter> log_writer;
+  std::optional<WriterWatch> log_watch;
+  std::vector<std::weak_ptr<Flush>> flushes;
   std::shared_ptr<std::vector<char>> buffer;
   std::map<std::uint32_t, Worker> workers;
   StreamId next_stream = kOwnLines + 1;
@@ -76,6 +98,7 @@ struct Console::State : std::enable_shared_from_this<Console::State> {
   bool closed = false;
 
   void open_console();
+  std::shared_ptr<ConsoleSurface> make_surface(const char* name, int fd);
   std::shared_ptr<OutputTarget> console_target(const char* name, int fd);
   std::shared_ptr<OutputTarget> open_log(const std::string& path);
   int open_stream(const WorkerOutput& plan, Worker& worker, bool is_err, WorkerEnds& ends);
@@ -84,18 +107,32 @@ struct Console::State : std::enable_shared_from_this<Console::State> {
   void say(std::string_view line);
   void cut_off(Worker& worker);
   void stream_ended(std::uint32_t local_rank);
+  bool may_go_on(const Flush& flush, Instant now);
+  void look_again(const std::shared_ptr<Flush>& flush);
 };
 
 void Console::State::open_console() {
   const bool shared = is_same_file(config.stdout_fd, config.stderr_fd);
-  surfaces.push_back(std::make_shared<ConsoleSurface>(io, ::isatty(config.stdout_fd) == 1));
-  if (!shared) {
-    surfaces.push_back(std::make_shared<ConsoleSurface>(io, ::isatty(config.stderr_fd) == 1));
-  }
+  surfaces.push_back(make_surface(shared ? "the console" : "stdout", config.stdout_fd));
+  if (!shared) surfaces.push_back(make_surface("stderr", config.stderr_fd));
   out = std::make_shared<ConsoleOut>(surfaces.front(), console_target("stdout", config.stdout_fd));
   err = std::make_shared<ConsoleOut>(surfaces.back(), console_target("stderr", config.stderr_fd));
   log_writer = std::make_shared<OutputWriter>(io);
+  log_watch.emplace(*log_writer, -1);
   buffer = std::make_shared<std::vector<char>>(kReadBytes);
+}
+
+std::shared_ptr<ConsoleSurface> Console::State::make_surface(const char* name, int fd) {
+  SpoolLimits limits;
+  limits.folder = config.spool_folder;
+  return std::make_shared<ConsoleSurface>(
+      io, fd, std::move(limits), [self = weak_from_this(), name](std::uint64_t bytes) {
+        const auto state = self.lock();
+        if (!state || state->closed) return;
+        state->console_drops->bytes += bytes;
+        state->say(std::string(name) + " was not read for long: the oldest " +
+                   std::to_string(bytes) + " bytes that waited for it are lost");
+      });
 }
 
 std::shared_ptr<OutputTarget> Console::State::console_target(const char* name, int fd) {
@@ -204,7 +241,7 @@ int Console::State::open_stream(const WorkerOutput& plan, Worker& worker, bool i
 void Console::State::say(std::string_view line) {
   std::string text("muster: ");
   (text += line) += '\n';
-  err->show(kOwnLines, PieceKind::kWhole, text, {}, nullptr);
+  err->show(kOwnLines, PieceKind::kWhole, text, {});
 }
 
 void Console::State::cut_off(Worker& worker) {
@@ -221,10 +258,31 @@ void Console::State::stream_ended(std::uint32_t local_rank) {
   }
 }
 
+// True while somebody takes what waits, or may soon.
+bool Console::State::may_go_on(const Flush& flush, Instant now) {
+  if (now >= flush.end) return false;
+  bool some = now - log_watch->moved_at(now) < flush.patience && !log_writer->idle();
+  for (const auto& surface : surfaces) {
+    const bool moves = now - surface->watch.moved_at(now) < flush.patience;
+    some |= moves && !surface->writer.idle();
+  }
+  return some;
+}
+
+void Console::State::look_again(const std::shared_ptr<Flush>& flush) {
+  flush->timer.expires_after(kLook);
+  flush->timer.async_wait([self = weak_from_this(), flush](const boost::system::error_code& error) {
+    const auto state = self.lock();
+    if (error || !state || !flush->done) return;
+    if (!state->may_go_on(*flush, IoLoop::now())) return flush->finish();
+    state->look_again(flush);
+  });
+}
+
 // ------------------------------------------------------------------ Console
 
 Console::Console(boost::asio::io_context& io, ConsoleConfig config)
-    : state_(std::make_shared<State>(io, config)) {
+    : state_(std::make_shared<State>(io, std::move(config))) {
   state_->open_console();
 }
 
@@ -289,42 +347,52 @@ void Console::say(std::string_view line) {
 
 void Console::write_stderr(std::string text) {
   state_->err->show(kOwnLines, text.ends_with('\n') ? PieceKind::kWhole : PieceKind::kPart, text,
-                    {}, nullptr);
+                    {});
 }
 
 void Console::write_stdout(std::string text) {
   state_->out->show(kOwnLines, text.ends_with('\n') ? PieceKind::kWhole : PieceKind::kPart, text,
-                    {}, nullptr);
+                    {});
 }
 
-void Console::flush(Duration limit, std::function<void()> done) {
-  struct Pending {
-    explicit Pending(boost::asio::io_context& io) : timer(io) {}
-
-    boost::asio::steady_timer timer;
-    std::size_t writers = 0;
-    std::function<void()> done;
-  };
-  auto pending = std::make_shared<Pending>(state_->io);
-  pending->writers = state_->surfaces.size();
-  pending->done = std::move(done);
-  const auto finish = [pending] {
-    if (auto call = std::exchange(pending->done, nullptr)) call();
-  };
-  pending->timer.expires_after(limit);
-  pending->timer.async_wait([finish](const boost::system::error_code& error) {
-    if (!error) finish();
-  });
-  const auto idle = [pending, finish] {
-    if (--pending->writers != 0) return;
-    pending->timer.cancel();
-    finish();
-  };
+void Console::flush(Duration patience, Duration limit, std::function<void()> done) {
+  auto flush = std::make_shared<Flush>(state_->io);
+  flush->patience = patience;
+  flush->end = IoLoop::now() + limit;
+  flush->done = std::move(done);
+  std::erase_if(state_->flushes, [](const auto& past) { return past.expired(); });
+  state_->flushes.push_back(flush);
+  state_->look_again(flush);
   // The log first: what it cannot take goes to the console.
-  state_->log_writer->when_idle([self = state_, idle] {
-    for (const auto& surface : self->surfaces)
-      surface->writer.when_idle(idle);
+  state_->log_writer->when_idle([self = state_, flush] {
+    auto left = std::make_shared<std::size_t>(self->surfaces.size());
+    for (const auto& surface : self->surfaces) {
+      surface->writer.when_idle([left, flush] {
+        if (--*left == 0) flush->finish();
+      });
+    }
   });
+}
+
+void Console::give_up() {
+  for (const auto& waiting : std::exchange(state_->flushes, {})) {
+    if (const auto flush = waiting.lock()) {
+      boost::asio::post(state_->io, [flush] { flush->finish(); });
+    }
+  }
+}
+
+std::string Console::missing() {
+  std::string text;
+  for (const auto& surface : state_->surfaces) {
+    const std::uint64_t bytes = surface->writer.missing();
+    if (bytes == 0) continue;
+    state_->console_drops->bytes += bytes;
+    if (!text.empty()) text += ", ";
+    const bool first = surface == state_->surfaces.front();
+    text += std::to_string(bytes) + " bytes of " + (first ? "stdout" : "stderr");
+  }
+  return text;
 }
 
 void Console::resize_terminals() {

@@ -4,9 +4,10 @@
 //
 // Each stream of each worker is read on the io thread and cut into lines; lines are written by
 // threads of their own, because a write to a terminal, a pipe or a disk may block and the
-// descriptors we inherited are shared with others (O_NONBLOCK on them would be theirs too). Queues
-// are bounded per stream: when one is full its pipe is not read, so that a blocked console delays
-// its own output and nothing else. The threads start with the first output.
+// descriptors we inherited are shared with others (O_NONBLOCK on them would be theirs too). What
+// the console does not take is spooled, in memory and then in a file, so that a blocked one delays
+// its own output and nothing else; a worker waits for its log files only, and for a reader that is
+// slower than it for as long as a full spool takes. The threads start with the first output.
 //
 // Rules (contracts §2): stdout to stdout, stderr to stderr; whole lines, never torn or mixed; a
 // partial line is shown after 200 ms; '\r' updates at most 4 a second a rank on a terminal, only
@@ -35,6 +36,8 @@ struct ConsoleConfig {
   std::uint32_t local_workers = 1;  // auto: raw for one on a terminal
   int stdout_fd = 1;                // borrowed for the life of the process
   int stderr_fd = 2;
+  // Where the spool file may be; empty: what waits for the console is held in memory, all of it.
+  std::string spool_folder = {};
 };
 
 // What kAuto means here; every other mode is itself.
@@ -98,8 +101,13 @@ class Console {
   void write_stderr(std::string text);
   void write_stdout(std::string text);
 
-  // Calls `done` when everything queued has been written or `limit` has passed.
-  void flush(Duration limit, std::function<void()> done);
+  // Calls `done` when everything queued has been written, or for `patience` nobody has taken
+  // anything of it, or `limit` has passed, or give_up() is called.
+  void flush(Duration patience, Duration limit, std::function<void()> done);
+  void give_up();
+
+  // In words, what has not been written and is not going to be; empty: nothing.
+  std::string missing();
 
   // The terminal's size changed (SIGWINCH): hands it on to workers' terminals.
   void resize_terminals();

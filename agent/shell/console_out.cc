@@ -2,11 +2,15 @@
 #include "agent/shell/console_out.h"
 
 #include <algorithm>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
 
 namespace muster::agent {
 namespace {
 
+constexpr Duration kStuck = 2s;
 constexpr std::string_view kEraseLine = "\x1b[K";
 
 void append_lines(std::string& out, std::string_view text, const std::string& prefix,
@@ -26,8 +30,34 @@ void append_lines(std::string& out, std::string_view text, const std::string& pr
 
 }  // namespace
 
+WriterWatch::WriterWatch(const OutputWriter& writer, int fd) : writer_(writer), fd_(fd) {
+  struct stat info {};
+  if (fd < 0 || ::fstat(fd, &info) != 0) return;
+  question_ = S_ISFIFO(info.st_mode) ? FIONREAD : TIOCOUTQ;  // SIOCOUTQ is the same number
+}
+
+Instant WriterWatch::moved_at(Instant now) {
+  int unread = 0;
+  if (question_ != 0 && ::ioctl(fd_, question_, &unread) != 0) unread = 0;
+  const std::uint64_t written = writer_.written();
+  if (written != written_ || unread != unread_ || writer_.idle()) moved_at_ = now;
+  written_ = written;
+  unread_ = unread;
+  return moved_at_;
+}
+
+ConsoleSurface::ConsoleSurface(boost::asio::io_context& io, int fd, SpoolLimits limits,
+                               std::function<void(std::uint64_t)> dropped)
+    : writer(io, std::move(limits), std::move(dropped)),
+      watch(writer, fd),
+      terminal(::isatty(fd) == 1) {}
+
+bool ConsoleSurface::wants_rest(Instant now) {
+  return writer.nearly_full() && now - watch.moved_at(now) < kStuck;
+}
+
 void ConsoleOut::show(StreamId stream, PieceKind kind, std::string_view text,
-                      const std::string& prefix, const std::shared_ptr<StreamBudget>& budget) {
+                      const std::string& prefix) {
   std::string out;
   out.reserve(text.size() + prefix.size() + 8);
   ConsoleSurface& screen = *surface_;
@@ -55,7 +85,7 @@ void ConsoleOut::show(StreamId stream, PieceKind kind, std::string_view text,
       screen.transient = true;
       break;
   }
-  screen.writer.write(target_, std::move(out), budget);
+  screen.writer.write(target_, std::move(out), nullptr);
 }
 
 }  // namespace muster::agent

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/output_writer.h"
 
+#include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <errno.h>
 #include <mutex>
 #include <poll.h>
@@ -19,23 +19,18 @@
 namespace muster::agent {
 namespace {
 
-struct Chunk {
-  std::shared_ptr<OutputTarget> target;
-  std::string bytes;
-  std::shared_ptr<StreamBudget> budget;
-};
-
 // No reader any more; everything else (a full disk, an I/O error) may pass.
 bool is_closed_for_good(int error) {
   return error == EPIPE || error == EBADF || error == ECONNRESET || error == ENXIO || error == EIO;
 }
 
 // Writes all of it; 0 or the errno that stopped it, with `rest` what was not written.
-int write_all(int fd, std::string_view& rest) {
+int write_all(int fd, std::string_view& rest, std::atomic<std::uint64_t>& written) {
   while (!rest.empty()) {
     const ssize_t count = ::write(fd, rest.data(), rest.size());
     if (count > 0) {
       rest.remove_prefix(static_cast<std::size_t>(count));
+      written += static_cast<std::uint64_t>(count);
     } else if (count < 0 && errno == EAGAIN) {
       // Somebody who shares the descriptor made it non-blocking.
       pollfd ready{fd, POLLOUT, 0};
@@ -50,13 +45,18 @@ int write_all(int fd, std::string_view& rest) {
 }  // namespace
 
 struct OutputWriter::State {
-  explicit State(boost::asio::io_context& context) : io(&context) {}
+  State(boost::asio::io_context& context, SpoolLimits limits,
+        std::function<void(std::uint64_t)> on_dropped)
+      : io(&context), queue(std::move(limits)), dropped(std::move(on_dropped)) {}
 
   std::mutex mutex;
   std::condition_variable changed;   // work for the thread, or the end
   std::condition_variable finished;  // the thread is done
   boost::asio::io_context* io;       // null once the owner is gone: nobody to tell
-  std::deque<Chunk> queue;
+  OutputSpool queue;
+  std::function<void(std::uint64_t)> dropped;
+  std::atomic<std::uint64_t> written{0};
+  std::uint64_t chunk_end = 0;  // `written` when the chunk in hand is
   std::vector<std::function<void()>> idle;
   bool busy = false;
   bool closed = false;
@@ -73,8 +73,8 @@ struct OutputWriter::State {
     for (;;) {
       changed.wait(lock, [this] { return closed || !queue.empty(); });
       if (queue.empty()) break;
-      Chunk chunk = std::move(queue.front());
-      queue.pop_front();
+      OutputChunk chunk = queue.pop();
+      chunk_end = written + chunk.bytes.size();
       busy = true;
       lock.unlock();
       std::string_view rest;
@@ -82,13 +82,16 @@ struct OutputWriter::State {
       lock.lock();
       busy = false;
       account(chunk, error, rest);
+      if (const std::uint64_t count = dropped ? queue.take_dropped() : 0; count > 0) {
+        tell([call = dropped, count] { call(count); });
+      }
       if (queue.empty()) {
         for (auto& call : std::exchange(idle, {}))
           tell(std::move(call));
       }
       // The target may be the last reference to a file; closing may block, so not under the lock.
       lock.unlock();
-      chunk = Chunk();
+      chunk = OutputChunk();
       lock.lock();
     }
     done = true;
@@ -96,16 +99,16 @@ struct OutputWriter::State {
   }
 
   // `rest`: what of the chunk could not be written.
-  static int write_chunk(Chunk& chunk, std::string_view& rest) {
+  int write_chunk(OutputChunk& chunk, std::string_view& rest) {
     OutputTarget& target = *chunk.target;
     rest = chunk.bytes;
     int error = 0;
-    if (!target.dead) error = write_all(target.fd, rest);
+    if (!target.dead) error = write_all(target.fd, rest, written);
     target.drops->bytes += rest.size();
     return error;
   }
 
-  void account(Chunk& chunk, int error, std::string_view rest) {
+  void account(OutputChunk& chunk, int error, std::string_view rest) {
     if (error != 0) {
       OutputTarget& target = *chunk.target;
       if (target.give_up_on_close && is_closed_for_good(error)) target.dead = true;
@@ -132,7 +135,12 @@ struct OutputWriter::State {
   }
 };
 
-OutputWriter::OutputWriter(boost::asio::io_context& io) : state_(std::make_shared<State>(io)) {}
+OutputWriter::OutputWriter(boost::asio::io_context& io)
+    : OutputWriter(io, SpoolLimits{}, nullptr) {}
+
+OutputWriter::OutputWriter(boost::asio::io_context& io, SpoolLimits limits,
+                           std::function<void(std::uint64_t)> dropped)
+    : state_(std::make_shared<State>(io, std::move(limits), std::move(dropped))) {}
 
 OutputWriter::~OutputWriter() {
   close();
@@ -154,7 +162,7 @@ void OutputWriter::write(std::shared_ptr<OutputTarget> target, std::string bytes
   if (bytes.empty()) return;
   if (budget) budget->queued += bytes.size();
   const std::lock_guard lock(state_->mutex);
-  state_->queue.push_back(Chunk{std::move(target), std::move(bytes), std::move(budget)});
+  state_->queue.push({std::move(target), std::move(bytes), std::move(budget)});
   if (std::exchange(state_->started, true)) {
     state_->changed.notify_one();
     return;
@@ -170,6 +178,26 @@ void OutputWriter::write(std::shared_ptr<OutputTarget> target, std::string bytes
     state_->started = false;  // no thread to be had; the next write tries again
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+bool OutputWriter::idle() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->queue.empty() && !state_->busy;
+}
+
+bool OutputWriter::nearly_full() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->queue.nearly_full();
+}
+
+std::uint64_t OutputWriter::written() const {
+  return state_->written;
+}
+
+std::uint64_t OutputWriter::missing() {
+  const std::lock_guard lock(state_->mutex);
+  const std::uint64_t in_hand = state_->busy ? state_->chunk_end - state_->written : 0;
+  return state_->queue.size() + in_hand + state_->queue.take_dropped();
 }
 
 void OutputWriter::when_idle(std::function<void()> idle) {

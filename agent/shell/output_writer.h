@@ -8,9 +8,9 @@
 // the middle of a write; sockets cannot be opened again; and a regular file always polls writable.
 //
 // Invariants: bytes of one target are written in the order queued; what a stream has queued is
-// counted in its StreamBudget until it is written or dropped.
+// counted in its StreamBudget, where it gives one, until it is written or dropped.
 //
-// Thread rule: all members on the io thread; `failed` and `drained` are called there.
+// Thread rule: all members on the io thread; `failed`, `drained` and `dropped` are called there.
 #pragma once
 
 #include <atomic>
@@ -22,6 +22,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "agent/shell/output_spool.h"
 #include "agent/shell/unique_fd.h"
 #include "proto/base/time.h"
 
@@ -61,7 +62,12 @@ struct StreamBudget {
 
 class OutputWriter {
  public:
+  // Queues without limit, in memory.
   explicit OutputWriter(boost::asio::io_context& io);
+  // Queues within `limits`. `dropped` is called with the number of bytes that did not fit, when
+  // the descriptor takes bytes again.
+  OutputWriter(boost::asio::io_context& io, SpoolLimits limits,
+               std::function<void(std::uint64_t)> dropped);
   ~OutputWriter();
   OutputWriter(const OutputWriter&) = delete;
   OutputWriter& operator=(const OutputWriter&) = delete;
@@ -72,6 +78,12 @@ class OutputWriter {
 
   // Calls `idle` when all that is queued now has been written. Not from inside this call.
   void when_idle(std::function<void()> idle);
+
+  bool idle() const;
+  bool nearly_full() const;
+  std::uint64_t written() const;  // bytes, over its life
+  // What waits to be written, and what did not fit and has not been told.
+  std::uint64_t missing();
 
   // Waits up to 100 ms for the queue; what is left then is lost with the thread that is stuck. No
   // callback comes after that. The destructor does it too.

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kReadsPerTurn = 4;  // then the other streams have theirs
 constexpr std::size_t kDrainBytes = 1U << 20;
+constexpr Duration kRest = 50ms;
 
 }  // namespace
 
@@ -23,6 +24,7 @@ StreamPump::StreamPump(boost::asio::io_context& io, PumpConfig config)
       source_(io),
       partial_timer_(io),
       update_timer_(io),
+      rest_timer_(io),
       config_(std::move(config)),
       splitter_(config_.console != nullptr && config_.console->terminal()),
       sink_([this](PieceKind kind, std::string_view text) { show(kind, text); }),
@@ -61,7 +63,7 @@ void StreamPump::read_some() {
       case Read::kNothing: return wait();
       case Read::kSome: break;
     }
-    if (pause_if_full()) return;
+    if (pause_if_full() || rest_if_asked()) return;
   }
   wait();
 }
@@ -103,6 +105,18 @@ bool StreamPump::pause_if_full() {
   return !(budget_->queued <= StreamBudget::kLow && budget_->paused.exchange(false));
 }
 
+bool StreamPump::rest_if_asked() {
+  if (!config_.console || !config_.console->wants_rest(IoLoop::now())) return false;
+  resting_ = true;
+  rest_timer_.expires_after(kRest);
+  rest_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    self->resting_ = false;
+    if (error || self->ended_ || self->rest_if_asked()) return;
+    self->read_some();
+  });
+  return true;
+}
+
 void StreamPump::show(PieceKind kind, std::string_view text) {
   if (kind == PieceKind::kUpdate) {
     const bool armed = !update_.empty();
@@ -113,7 +127,7 @@ void StreamPump::show(PieceKind kind, std::string_view text) {
   // A state that did not get its turn is overtaken by what follows.
   update_.clear();
   update_timer_.cancel();
-  config_.console->show(config_.id, kind, text, config_.prefix, budget_);
+  config_.console->show(config_.id, kind, text, config_.prefix);
 }
 
 void StreamPump::show_update() {
@@ -126,8 +140,7 @@ void StreamPump::show_update() {
     return;
   }
   *config_.next_update = now + kUpdateInterval;
-  config_.console->show(config_.id, PieceKind::kUpdate, std::exchange(update_, {}), config_.prefix,
-                        budget_);
+  config_.console->show(config_.id, PieceKind::kUpdate, std::exchange(update_, {}), config_.prefix);
 }
 
 void StreamPump::arm_partial_timer() {
@@ -138,7 +151,7 @@ void StreamPump::arm_partial_timer() {
     self->partial_armed_ = false;
     if (error || self->ended_) return;
     // Not while more of the line waits in the pipe or for the console.
-    const bool reading = !self->budget_->paused;
+    const bool reading = !self->budget_->paused && !self->resting_;
     const Duration silence = IoLoop::now() - self->last_read_;
     if (reading && silence >= kPartialLineDelay && self->read_once() == Read::kNothing) {
       self->splitter_.quiet(self->sink_);
@@ -167,7 +180,7 @@ void StreamPump::end() {
   if (config_.console) {
     splitter_.finish(sink_);
     if (!update_.empty()) {
-      config_.console->show(config_.id, PieceKind::kUpdate, update_, config_.prefix, budget_);
+      config_.console->show(config_.id, PieceKind::kUpdate, update_, config_.prefix);
     }
     update_.clear();
     update_timer_.cancel();
@@ -175,6 +188,7 @@ void StreamPump::end() {
   boost::system::error_code ignored;
   source_.close(ignored);
   partial_timer_.cancel();
+  rest_timer_.cancel();
   config_.log.reset();
   budget_->drained = nullptr;
   boost::asio::post(io_, [call = std::exchange(on_end_, nullptr)] {

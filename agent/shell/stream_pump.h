@@ -4,7 +4,8 @@
 // shows pieces on the console.
 //
 // Invariants: every byte read goes to the log in order, or where it cannot to the console; reading
-// stops while more than StreamBudget::kHigh bytes wait to be written anywhere, and only then.
+// stops while more than StreamBudget::kHigh bytes wait for the log file, or while a console that
+// is being read has no room left in its spool, and only then.
 //
 // Thread rule: io thread only.
 #pragma once
@@ -68,6 +69,7 @@ class StreamPump : public std::enable_shared_from_this<StreamPump> {
   void show(PieceKind kind, std::string_view text);
   void show_update();
   bool pause_if_full();
+  bool rest_if_asked();
   void arm_partial_timer();
   void end();
 
@@ -75,6 +77,7 @@ class StreamPump : public std::enable_shared_from_this<StreamPump> {
   boost::asio::posix::stream_descriptor source_;
   boost::asio::steady_timer partial_timer_;
   boost::asio::steady_timer update_timer_;
+  boost::asio::steady_timer rest_timer_;
   PumpConfig config_;
   LineSplitter splitter_;
   LineSplitter::Sink sink_;
@@ -83,6 +86,7 @@ class StreamPump : public std::enable_shared_from_this<StreamPump> {
   std::string update_;  // the state to show when its turn comes
   Instant last_read_;
   bool partial_armed_ = false;
+  bool resting_ = false;  // for the console's sake
   bool waiting_ = false;  // for the source
   bool ended_ = false;
 };

@@ -124,6 +124,7 @@ agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guard
   runner.program = plan.program.path;
   runner.console.mode = console_mode(options.console);
   runner.console.local_workers = plan.slots;
+  runner.console.spool_folder = plan.folder;
   runner.standard_input.all = options.stdin_choice == StdinChoice::kAll;
   runner.standard_input.local_rank.reset();
   if (options.stdin_choice == StdinChoice::kLocalRank) {

@@ -82,7 +82,8 @@ def free_port():
 class Process:
     """A started command with its output in files, so that nothing blocks on a full pipe."""
 
-    def __init__(self, case, arguments, environment=None, stdin=None, cwd=None):
+    def __init__(self, case, arguments, environment=None, stdin=None, cwd=None,
+                 pass_fds=()):
         self.case = case
         number = len(case.processes)
         self.out_path = os.path.join(case.folder, f"out.{number}")
@@ -92,7 +93,7 @@ class Process:
             self.popen = subprocess.Popen(
                 arguments, stdin=stdin or subprocess.DEVNULL, stdout=out, stderr=err,
                 env={**case.environment, **(environment or {})}, cwd=cwd or case.folder,
-                start_new_session=True)
+                start_new_session=True, pass_fds=pass_fds)
         case.processes.append(self)
 
     @property

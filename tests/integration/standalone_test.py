@@ -301,6 +301,65 @@ class Output(MusterCase):
         self.assertEqual(job.wait(60), 0)
         self.assertTrue(os.path.exists(self.path("finished")))
 
+    def start_unread(self, *arguments):
+        """A job whose stdout is a pipe: (process, the end that nobody reads yet)."""
+        from harness import Process
+        read_end, write_end = os.pipe()
+        self.addCleanup(os.close, read_end)
+        line = " ".join([f"exec {self.muster_path()} run --standalone", *arguments])
+        job = Process(self, ["/bin/sh", "-c", f"{line} >&{write_end}"], pass_fds=[write_end])
+        os.close(write_end)
+        return job, read_end
+
+    FLOOD = ("i=0; while [ $i -lt 20000 ]; do i=$((i+1))\n"
+             "echo rank $RANK line $i of a long output that goes on and on; done\n"
+             "echo fin > fin.$RANK\n")
+
+    def test_a_blocked_console_delays_no_rank(self):
+        script = self.script(self.FLOOD + "while [ ! -e go ]; do sleep 0.01; done\n")
+        job, read_end = self.start_unread("--nproc-per-node 2 -t 3 --log-dir logs", script)
+        until(lambda: all(os.path.exists(self.path(f"fin.{rank}")) for rank in (0, 1)),
+              "the end of both ranks")
+        job_name, = os.listdir(self.path("logs"))
+        folder = self.path(f"logs/{job_name}/latest/gen-0")
+        logs = [os.path.join(folder, f"rank-{rank}/stdout.log") for rank in (0, 1)]
+        expected = [f"rank {rank} line {i} of a long output that goes on and on"
+                    for rank in (0, 1) for i in range(1, 20001)]
+
+        def lines():
+            found = []
+            for log in logs:
+                with open(log, encoding="utf-8") as file:
+                    found += file.read().splitlines()
+            return found
+        until(lambda: lines() == expected, "complete log files")
+        # The reader goes on, slowly at first, and gets everything.
+        shown = os.read(read_end, 4096)
+        open(self.path("go"), "w", encoding="utf-8").close()
+        while block := os.read(read_end, 65536):
+            shown += block
+        self.assertEqual(job.code(), 0, job.err)
+        self.assertEqual(sorted(shown.decode().splitlines()), sorted(expected))
+
+    def test_a_console_that_stays_blocked_does_not_hold_the_end(self):
+        script = self.script(self.FLOOD + "exit 3\n")
+        job, _ = self.start_unread(script)
+        self.assertEqual(job.code(), 3)
+        self.assertRegex(job.err, r"nobody reads the console: \d+ bytes of stdout are not shown")
+        self.assertLess(job.err.index("nobody reads"), job.err.index("muster: job "))
+
+    def test_a_signal_ends_the_wait_for_a_blocked_console(self):
+        import signal
+        import time
+        script = self.script("trap 'exit 0' INT\n" + self.FLOOD + "while :; do sleep 0.01; done\n")
+        job, _ = self.start_unread(script)
+        until(lambda: os.path.exists(self.path("fin.0")), "the flood's end")
+        start = time.monotonic()
+        job.signal(signal.SIGINT)
+        self.assertEqual(job.code(), 130, job.err)
+        # Less than the patience of a job that ends by itself.
+        self.assertLess(time.monotonic() - start, 4)
+
     def test_started_without_a_standard_descriptor(self):
         # Neither a library nor a socket of ours takes the number, and the worker gets /dev/null.
         script = self.script("a=$(readlink /proc/$$/fd/0) b=$(readlink /proc/$$/fd/1)\n"

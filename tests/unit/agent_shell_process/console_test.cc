@@ -12,6 +12,7 @@
 #include <string>
 #include <sys/ioctl.h>
 #include <termios.h>
+#include <tuple>
 #include <unistd.h>
 #include <vector>
 
@@ -61,7 +62,8 @@ struct Fixture {
   }
 
   void open(ConsoleMode mode, std::uint32_t count, int out, int err) {
-    console = std::make_unique<Console>(loop.context(), ConsoleConfig{mode, count, out, err});
+    console = std::make_unique<Console>(loop.context(),
+                                        ConsoleConfig{mode, count, out, err, folder.path(".")});
   }
 
   void start(WorkerRequest request, WorkerOutput output) {
@@ -93,7 +95,7 @@ struct Fixture {
       b.read();
       return ended == workers.size();
     }));
-    console->flush(20s, [&] { flushed = true; });
+    console->flush(20s, 20s, [&] { flushed = true; });
     REQUIRE(until([&] {
       a.read();
       b.read();
@@ -306,8 +308,9 @@ TEST_CASE_METHOD(Fixture, "a blocked stdout delays neither stderr nor another wo
   hidden.stdout_log = folder.path("log");
   start(probe_request({"flood", "a", "100000"}), rank_output(0));
   start(shell_request(std::string(PROBE) + " flood b 20000; echo done >&2"), hidden);
-  // Nobody reads `out`: the first worker is stuck, with bounded memory here.
+  // Nobody reads `out`: neither worker notices, and what it does not take is kept.
   REQUIRE(until([&] { return observed[1]->gone == 1 && err.read() == "done\n"; }));
+  REQUIRE(until([&] { return observed[0]->gone == 1; }));
   bool ended = false;
   console->finish_worker(1, 20s, [&] { ended = true; });
   REQUIRE(until([&] { return ended; }));
@@ -315,9 +318,31 @@ TEST_CASE_METHOD(Fixture, "a blocked stdout delays neither stderr nor another wo
     const std::string log = read_text(folder.path("log"));
     return std::count(log.begin(), log.end(), '\n') == 20000;
   }));
-  CHECK(workers[0]->alive());
   CHECK((::fcntl(out.theirs.get(), F_GETFL) & O_NONBLOCK) == 0);
   finish(out, err);
+  CHECK(std::count(out.text.begin(), out.text.end(), '\n') == 100000);
+}
+
+TEST_CASE_METHOD(Fixture, "the last wait ends with the reader's patience, a limit, or a signal") {
+  Screen out;
+  Screen err;
+  open(ConsoleMode::kLines, 1, out.theirs.get(), err.theirs.get());
+  start(probe_request({"flood", "a", "100000"}), rank_output(0));
+  bool ended = false;
+  REQUIRE(until([&] { return observed[0]->gone == 1; }));
+  console->finish_worker(0, 20s, [&] { ended = true; });
+  REQUIRE(until([&] { return ended; }));
+  for (const auto& [patience, limit, gives_up] :
+       {std::tuple{100ms, 3600s, false}, {3600000ms, 0s, false}, {3600000ms, 3600s, true}}) {
+    bool over = false;
+    console->flush(patience, limit, [&] { over = true; });
+    if (gives_up) console->give_up();
+    REQUIRE(until([&] { return over; }));
+  }
+  CHECK(console->missing().find("bytes of stdout") != std::string::npos);
+  // A reader that begins late gets all.
+  finish(out, err);
+  CHECK(console->missing().empty());
   CHECK(std::count(out.text.begin(), out.text.end(), '\n') == 100000);
 }
 
