@@ -114,6 +114,9 @@ std::optional<std::string> console_line(const JobEvent& event) {
   if (const auto* lost = std::get_if<event::StateLost>(&event.body)) {
     return "the server lost its state: " + lost->reason;
   }
+  if (const auto* recovered = std::get_if<event::ServerRecovered>(&event.body)) {
+    return recovered->reason;
+  }
   return std::nullopt;
 }
 

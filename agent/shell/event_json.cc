@@ -136,6 +136,7 @@ struct Fields {
     out["target"] = body.target;
   }
   void operator()(const event::StateLost& body) const { out["reason"] = body.reason; }
+  void operator()(const event::ServerRecovered& body) const { out["reason"] = body.reason; }
   void operator()(const event::ServerGoing& body) const { out["reason"] = body.reason; }
   void operator()(const event::JobFinished& body) const {
     const Outcome& outcome = body.outcome;

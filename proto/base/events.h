@@ -97,6 +97,10 @@ struct StateLost {
   std::string reason;
   bool operator==(const StateLost&) const = default;
 };
+struct ServerRecovered {  // a server started again and knows this run from its journal
+  std::string reason;
+  bool operator==(const ServerRecovered&) const = default;
+};
 struct ServerGoing {  // "server_leaving"
   std::string reason;
   bool operator==(const ServerGoing&) const = default;
@@ -112,8 +116,8 @@ using EventBody =
     std::variant<event::JobStarted, event::NodeJoined, event::NodeLeft, event::GenerationFormed,
                  event::WorkerStarted, event::WorkerEnded, event::GenerationRunning,
                  event::GenerationFailed, event::RestartScheduled, event::Recovered,
-                 event::ChaosHit, event::ChaosMissed, event::StateLost, event::ServerGoing,
-                 event::JobFinished>;
+                 event::ChaosHit, event::ChaosMissed, event::StateLost, event::ServerRecovered,
+                 event::ServerGoing, event::JobFinished>;
 
 struct JobEvent {
   std::optional<Generation> generation;

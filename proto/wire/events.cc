@@ -178,6 +178,13 @@ event::StateLost get(const v1::StateLost& from, Border& border) {
   return {border.text("reason", from.reason())};
 }
 
+void put(const event::ServerRecovered& from, JobEvent& event) {
+  event.mutable_server_recovered()->set_reason(cut(from.reason));
+}
+event::ServerRecovered get(const v1::ServerRecovered& from, Border& border) {
+  return {border.text("reason", from.reason())};
+}
+
 void put(const event::ServerGoing& from, JobEvent& event) {
   event.mutable_server_leaving()->set_reason(cut(from.reason));
 }
@@ -211,6 +218,7 @@ EventBody body_of(const JobEvent& from, Border& border) {
     case JobEvent::kChaosFired: return get(from.chaos_fired(), border);
     case JobEvent::kChaosUnfired: return get(from.chaos_unfired(), border);
     case JobEvent::kStateLost: return get(from.state_lost(), border);
+    case JobEvent::kServerRecovered: return get(from.server_recovered(), border);
     case JobEvent::kServerLeaving: return get(from.server_leaving(), border);
     case JobEvent::kJobFinished: return get(from.job_finished(), border);
     case JobEvent::BODY_NOT_SET: break;

@@ -15,10 +15,12 @@
 //   exited LABEL rank= code= | signal= | exec=ERRNO torn= oom= signaled= secondary= order= age=
 //   tail= leave LABEL signal=TERM · fired LABEL fault= rank= · beat LABEL step= checkpoint= age=
 //   mute LABEL… · unmute LABEL…         its automatic heartbeats (1 s; acks are not shown) stop id=
-//   by= · leaving reason= · stalled by= (of time that is not counted) · view · tick
+//   by= · leaving reason= · stalled by= (of time that is not counted) · view · tick ·
+//   restart journal=yes|no
 //
 // Addresses are 10.0.0.1, 10.0.0.2, … in order of first joining. Run ids are shown as run-1, ….
 #include <algorithm>
+#include <utility>
 
 #include "launcher/rendezvous/core/rendezvous.h"
 #include "tests/scenario/runner.h"
@@ -83,6 +85,8 @@ class RendezvousAdapter : public Adapter {
   std::map<NodeName, std::string> addresses_;
   SessionId last_session_ = 0;
   std::map<RunId, std::string> runs_;
+  std::vector<rendezvous::RunRecord> journal_;
+  std::string written_;  // the last line about it
   std::uint64_t requests_ = 0;
 
   static JobSpec first_spec() {
@@ -147,7 +151,9 @@ void RendezvousAdapter::learn(SessionId session, const ServerMessage& message) {
 Transcript RendezvousAdapter::step(const rendezvous::Event& event, Instant now, bool show_acks) {
   Transcript out;
   std::vector<std::string> told;  // an event goes to agents first, then to the server's file
-  for (const rendezvous::Action& action : machine().step(event, now)) {
+  const std::vector<rendezvous::Action> actions = machine().step(event, now);
+  rendezvous::write_down(actions, journal_);
+  for (const rendezvous::Action& action : actions) {
     if (const auto* send = std::get_if<rendezvous::Send>(&action)) {
       const RunId& run = send->message.envelope.run;
       if (!run.empty()) runs_.emplace(run, "run-" + std::to_string(runs_.size() + 1));
@@ -171,10 +177,15 @@ Transcript RendezvousAdapter::step(const rendezvous::Event& event, Instant now, 
     } else if (const auto* persist = std::get_if<rendezvous::Persist>(&action)) {
       const rendezvous::JobRecord& record = persist->record;
       runs_.emplace(record.run, "run-" + std::to_string(runs_.size() + 1));
-      out.push_back(shown(
+      // Nearly every step writes something; what is worth a line is a number that rose.
+      std::string line = shown(
           "persist " + record.run + " epoch=" + std::to_string(record.epoch) + " g" +
           std::to_string(record.generation) + " restarts=" + std::to_string(record.restarts_used) +
-          (record.outcome ? std::string(" ") + to_word(record.outcome->kind) : "")));
+          (record.outcome ? std::string(" ") + to_word(record.outcome->kind) : ""));
+      if (line != written_) out.push_back(line);
+      written_ = std::move(line);
+    } else if (const auto* forget = std::get_if<rendezvous::Forget>(&action)) {
+      out.push_back(shown("forget " + forget->run));
     } else if (const auto* open = std::get_if<rendezvous::OpenStore>(&action)) {
       out.push_back("open store g" + std::to_string(open->generation));
     } else if (const auto* shut = std::get_if<rendezvous::CloseStore>(&action)) {
@@ -472,10 +483,14 @@ Transcript RendezvousAdapter::run(Command& command, Instant now) {
     return {};
   }
   if (what == "restart") {
+    const bool reads = command.text_or("journal", "no") == "yes";
     machine_.emplace(options_, Rng(2));
     for (auto& [name, label] : labels_)
       label.attached = false;
-    return {};
+    std::vector<rendezvous::RunRecord> journal = std::exchange(journal_, {});
+    if (!reads) return {};
+    journal_ = journal;
+    return step(rendezvous::JournalRead{std::move(journal)}, now);
   }
   if (what == "job") return set_job(command), Transcript{};
   if (what == "fault") return add_fault(command), Transcript{};

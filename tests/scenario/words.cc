@@ -111,6 +111,7 @@ struct EventWords {
     return " " + e.fault + " on " + e.target;
   }
   std::string operator()(const event::StateLost& e) const { return " " + e.reason; }
+  std::string operator()(const event::ServerRecovered& e) const { return " " + e.reason; }
   std::string operator()(const event::ServerGoing& e) const { return " " + e.reason; }
   std::string operator()(const event::JobFinished& e) const { return " " + words(e.outcome); }
 };

@@ -19,25 +19,56 @@ void Checks::fail(std::string what) {
 // ---------------------------------------------------------------- the server
 
 void Checks::server_started() {
+  ++server_life_;
+  ++tally["server lives"];
+  if (options_.journaled && server_life_ > 1) {
+    ++tally["server lives from a journal"];
+    server_.stops_open.clear();
+    server_.over.clear();
+    for (const auto& [session, node] : streams_)
+      stream_lost_.try_emplace(node, clock_.now());
+    streams_.clear();
+    return;
+  }
   server_ = ServerRecord{};
   server_.started = clock_.now();
-  ++server_life_;
   members_.clear();
   streams_.clear();
   stream_lost_.clear();
   left_.clear();
   met_.clear();
   rounds_.clear();
-  ++tally["server lives"];
+}
+
+void Checks::journaled(const std::vector<rendezvous::Action>& actions,
+                       std::vector<rendezvous::RunRecord>& journal,
+                       const std::vector<rendezvous::RunRecord>& known) {
+  rendezvous::write_down(actions, journal);
+  for (const rendezvous::RunRecord& truth : known) {
+    const auto run = std::find_if(journal.begin(), journal.end(), [&](const auto& candidate) {
+      return candidate.job.run == truth.job.run;
+    });
+    if (run == journal.end()) continue;  // forgotten: its server leaves
+    if (run->job != truth.job) fail("J1: the journal's job differs from the server's");
+    if (run->life != truth.life) fail("J1: the journal's generation differs from the server's");
+    if (run->nodes != truth.nodes) fail("J1: the journal's nodes differ from the server's");
+  }
+  if (journal.size() > known.size()) fail("J1: the journal knows runs that the server does not");
 }
 
 void Checks::server_stepped(const rendezvous::Event& event,
-                            const std::vector<rendezvous::Action>& actions) {
+                            const std::vector<rendezvous::Action>& actions, bool torn) {
   if (const auto* said = std::get_if<rendezvous::AgentSaid>(&event)) {
-    if (std::holds_alternative<Join>(said->message.body)) check_join(said->session, actions);
+    const bool joins = std::holds_alternative<Join>(said->message.body);
+    if (joins && !torn) check_join(said->session, actions);
   }
   if (const auto* stop = std::get_if<rendezvous::StopRequested>(&event)) {
     server_.stops_open.insert(stop->request);
+  }
+  if (std::holds_alternative<rendezvous::ServerStopping>(event)) {
+    // It decides nothing about them any more; they end by themselves.
+    for (const NodeName& node : members_)
+      written_off_[node] = clock_.now();
   }
   note_streams(event);
   for (const rendezvous::Action& action : actions) {
@@ -155,7 +186,7 @@ void Checks::check_persist(const rendezvous::JobRecord& record) {
 void Checks::check_outcome(const RunId& run, const Outcome& outcome, const char* where) {
   // A server without a journal that dies after its verdict may be followed by one that has to
   // judge again: an outcome is one within a server's life.
-  const auto [known, is_new] = outcomes_.try_emplace({server_life_, run}, outcome);
+  const auto [known, is_new] = outcomes_.try_emplace({life_of(server_life_), run}, outcome);
   if (is_new) ++tally[std::string("outcome ") + to_word(outcome.kind)];
   if (!is_new && !(known->second == outcome)) {
     fail(std::string("R5: run ") + run + " has two outcomes, " + to_word(known->second.kind) +
@@ -184,8 +215,18 @@ void Checks::check_emit(const rendezvous::Emit& emit) {
     ++tally["recoveries"];
   } else if (const auto* finished = std::get_if<event::JobFinished>(&emit.event.body)) {
     check_outcome(emit.run, finished->outcome, "job_finished");
+    const bool same = recovered_.contains(emit.run);
+    if (same && finished->outcome.kind == OutcomeKind::kSucceeded) {
+      ++tally["generations that outlived a server"];
+    }
   } else if (std::holds_alternative<event::StateLost>(emit.event.body)) {
     ++tally["states adopted"];
+    if (options_.journaled) fail("a server with a journal adopted a run from its agents");
+  } else if (std::holds_alternative<event::ServerRecovered>(emit.event.body)) {
+    ++tally["runs recovered"];
+    recovered_[emit.run] = emit.event.generation.value_or(kNoGeneration);
+  } else if (std::holds_alternative<event::GenerationFormed>(emit.event.body)) {
+    recovered_.erase(emit.run);
   }
 }
 
@@ -290,7 +331,7 @@ void Checks::check_start(const NodeTruth& node, const agent::StartWorkers& start
   record.newest[start.run] = start.generation;
 
   const auto [entry, is_new] =
-      published_.try_emplace({node.server_life, start.run, start.generation});
+      published_.try_emplace({life_of(node.server_life), start.run, start.generation});
   Published& told = entry->second;
   for (const agent::WorkerPlan& plan : start.workers) {
     const agent::Environment& env = plan.environment;
@@ -354,7 +395,7 @@ bool Checks::excused(const Process& process, const agent::StartWorkers& start) c
 
 void Checks::long_after() {
   for (const auto& [key, outcome] : outcomes_) {
-    if (key.first == server_life_ && !server_.over.contains(key.second)) {
+    if (key.first == life_of(server_life_) && !server_.over.contains(key.second)) {
       fail("liveness: run " + key.second + " has an outcome and no JobOver");
     }
   }

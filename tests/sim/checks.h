@@ -65,8 +65,13 @@ class Checks {
   void fail(std::string what);
 
   void server_started();
+  // Writes what a step ordered into `journal`, which must then be what the server knows.
+  void journaled(const std::vector<rendezvous::Action>& actions,
+                 std::vector<rendezvous::RunRecord>& journal,
+                 const std::vector<rendezvous::RunRecord>& known);
+  // `torn`: the server died before it had carried out all of its actions.
   void server_stepped(const rendezvous::Event& event,
-                      const std::vector<rendezvous::Action>& actions);
+                      const std::vector<rendezvous::Action>& actions, bool torn);
   void agent_started(std::size_t node);
   // Before the actions are carried out.
   void agent_stepped(const NodeTruth& node, const agent::Event& event,
@@ -113,6 +118,10 @@ class Checks {
     std::vector<MemberRanks> members;
   };
 
+  // Lives of servers that share a journal are one.
+  std::uint64_t life_of(std::uint64_t server_life) const {
+    return options_.journaled ? 0 : server_life;
+  }
   void check_join(SessionId session, const std::vector<rendezvous::Action>& actions);
   void check_prepare(const ServerMessage& message, const Prepare& prepare);
   void check_persist(const rendezvous::JobRecord& record);
@@ -140,6 +149,7 @@ class Checks {
   std::map<Key, Published> published_;
   std::map<std::string, Round> rounds_;
   std::map<std::pair<std::uint64_t, RunId>, Outcome> outcomes_;
+  std::map<RunId, Generation> recovered_;    // the server came back to it, and it goes on
   std::map<NodeName, Instant> written_off_;  // lost, evicted …: when last
 };
 

@@ -34,8 +34,8 @@ void World::plan_faults() {
     strike_node(i, options.agent_kills, &World::kill_agent);
     strike_node(i, options.agent_signals, &World::signal_agent);
   }
-  if (!options.hosted) repeat(options.server_kills, [this] { crash_server(); });
   repeat(options.server_stalls, [this] { stall_server(); });
+  if (!options.hosted) repeat(options.server_kills, [this] { crash_server_soon(); });
   repeat(options.operator_stops, [this] { request_stop(); });
   clock.at(Instant{options.fault_phase}, [this] { end_faults(); });
 }
@@ -81,6 +81,12 @@ void World::signal_agent(std::size_t node) {
   nodes_[node]->signal_agent(signal);
 }
 
+void World::crash_server_soon() {
+  if (!server_) return;
+  if (rng.below(2) == 0) return crash_server();
+  crashes_in_step_ = true;
+}
+
 void World::crash_server() {
   if (!server_) return;
   kill_server();
@@ -95,6 +101,7 @@ void World::request_stop() {
 void World::end_faults() {
   quiet = true;
   note("fault", "no more faults");
+  crashes_in_step_ = false;
   if (!server_ && !options.hosted) start_server();
   for (const auto& [session, stream] : streams_)
     stream->stalled_until = clock.now();

@@ -52,6 +52,7 @@ SimOptions SimOptions::from_seed(std::uint64_t seed) {
   options.unkillable = maybe(0.08, 0.2);
   options.slow_messages = maybe(0.3, 0.05);
   options.reports = maybe(0.5, 1.0);
+  options.journaled = Rng(Rng::mix(seed ^ 0x10a1a1)).below(2) == 0;
   options.longest_work = Duration(1s) * (2 + rng.below(12));
   options.server_stalls = maybe(0.25, 0.08);
   return options;
@@ -61,7 +62,8 @@ std::string SimOptions::text() const {
   std::string line = "seed " + std::to_string(seed) + ": nnodes " + std::to_string(min_nodes) +
                      ":" + std::to_string(max_nodes) + ", " + std::to_string(agents) +
                      " agents of " + std::to_string(slots) + ", max restarts " +
-                     std::to_string(policy.max_restarts) + (hosted ? ", hosted" : "");
+                     std::to_string(policy.max_restarts) + (hosted ? ", hosted" : "") +
+                     (journaled ? ", journaled" : "");
   const auto add = [&](const char* name, double value) {
     if (value > 0) line += std::string(", ") + name + " " + std::to_string(value).substr(0, 5);
   };

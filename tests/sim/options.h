@@ -19,7 +19,8 @@ struct SimOptions {
   std::uint32_t agents = 1;  // may be fewer than MIN, or more than MAX (spares)
   std::uint32_t slots = 1;
   JobPolicy policy;
-  bool hosted = false;  // node 0's process runs the server too, and dies with it
+  bool hosted = false;     // node 0's process runs the server too, and dies with it
+  bool journaled = false;  // a server that starts again reads what the one before wrote
 
   // Mean number of strikes a second during the fault phase: on each node, but for the last three.
   double breaks = 0;         // a stream breaks, both ends notice
@@ -28,8 +29,8 @@ struct SimOptions {
   double freezes = 0;        // an agent is stopped and continued
   double agent_kills = 0;    // kill -9
   double agent_signals = 0;  // TERM or INT
-  double server_kills = 0;   // kill -9; it comes back knowing nothing
   double server_stalls = 0;  // the server's process stands still for a while
+  double server_kills = 0;   // kill -9, often in the middle of a step
   double operator_stops = 0;
 
   double restarts = 0;        // chance that an agent that ended is started again

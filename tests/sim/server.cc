@@ -22,8 +22,11 @@ void World::start_server() {
   if (options.hosted) server_options.only_job = "j";
   server_ = std::make_unique<rendezvous::Rendezvous>(server_options, Rng(rng.next()));
   server_ends_with_host_ = false;
+  crashes_in_step_ = false;
   checks.server_started();
   note("server", "starts");
+  if (!options.journaled) journal_.clear();
+  if (options.journaled) step_server(rendezvous::JournalRead{journal_});
 }
 
 void World::kill_server() {
@@ -43,13 +46,19 @@ void World::kill_server() {
 void World::step_server(const rendezvous::Event& event) {
   if (server_stalls_) return server_unread_.push_back(event);
   if (!std::holds_alternative<rendezvous::Tick>(event)) note("server", text(event));
-  const std::vector<rendezvous::Action> actions = server_->step(event, server_now());
-  checks.server_stepped(event, actions);
+  std::vector<rendezvous::Action> actions = server_->step(event, server_now());
   ++steps_;
+  const bool dies = crashes_in_step_ && !actions.empty();
+  if (dies && rng.below(4) == 0) return crash_server();  // before anything was written
+  checks.journaled(actions, journal_, server_->records());
+  // What was written stands; of the rest the first part left before the end.
+  if (dies) actions.resize(rng.below(actions.size() + 1));
+  checks.server_stepped(event, actions, dies);
   for (const rendezvous::Action& action : actions) {
     note("server", "  " + text(action));
     carry_out(action);
   }
+  if (dies) return crash_server();
   arm_server_timer();
 }
 

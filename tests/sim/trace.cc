@@ -159,6 +159,9 @@ struct ServerEvents {
   std::string operator()(const rendezvous::HostStalled& e) const {
     return "HostStalled " + format_duration(e.by);
   }
+  std::string operator()(const rendezvous::JournalRead& e) const {
+    return "JournalRead, runs: " + n(std::uint64_t{e.runs.size()});
+  }
   std::string operator()(const rendezvous::Tick&) const { return "Tick"; }
 };
 
@@ -174,6 +177,7 @@ struct ServerActions {
            n(a.record.restarts_used) + " e" + n(a.record.epoch) +
            (a.record.outcome ? " outcome" : "");
   }
+  std::string operator()(const rendezvous::Forget& a) const { return "Forget run " + a.run; }
   std::string operator()(const rendezvous::Emit& a) const {
     std::string line = std::string("Emit ") + event_name(a.event.body);
     if (a.event.node) line += " " + *a.event.node;

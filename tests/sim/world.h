@@ -96,6 +96,7 @@ class World {
   void freeze_agent(std::size_t node);
   void kill_agent(std::size_t node);
   void signal_agent(std::size_t node);
+  void crash_server_soon();
   void crash_server();
   void stall_server();
   void request_stop();
@@ -112,7 +113,9 @@ class World {
   bool server_stalls_ = false;
   std::vector<rendezvous::Event> server_unread_;  // while it stands still
   bool server_ends_with_host_ = false;
-  std::map<SessionId, StreamPtr> streams_;  // known to the current server
+  bool crashes_in_step_ = false;                // the next step that does something is its last
+  std::vector<rendezvous::RunRecord> journal_;  // by age
+  std::map<SessionId, StreamPtr> streams_;      // known to the current server
   SessionId last_session_ = 0;
   std::uint64_t last_request_ = 0;
 

@@ -30,6 +30,16 @@ void Budget::adopt(std::uint32_t used, Instant now) {
   }
 }
 
+void Budget::restore(std::uint32_t used, const std::vector<Instant>& charges) {
+  used_ = used;
+  charges_.assign(charges.begin(), charges.end());
+}
+
+void Budget::restore_rows(std::uint32_t failures_in_row, std::uint32_t losses_in_row) {
+  failures_in_row_ = failures_in_row;
+  losses_in_row_ = losses_in_row;
+}
+
 Charge Budget::take(Instant now, Rng& rng) {
   if (counted(now) >= policy_.max_restarts) return {false, false, Duration{0}};
   ++used_;

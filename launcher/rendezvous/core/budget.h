@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <vector>
 
 #include "proto/base/job.h"
 #include "proto/base/rng.h"
@@ -34,6 +35,14 @@ class Budget {
 
   // Restarts that another server charged before us. Never lowers the count.
   void adopt(std::uint32_t used, Instant now);
+
+  // What another server of ours wrote down; `charges` only with a window, newest last.
+  void restore(std::uint32_t used, const std::vector<Instant>& charges);
+  void restore_rows(std::uint32_t failures_in_row, std::uint32_t losses_in_row);
+
+  const std::deque<Instant>& charges() const { return charges_; }
+  std::uint32_t failures_in_row() const { return failures_in_row_; }
+  std::uint32_t losses_in_row() const { return losses_in_row_; }
 
   std::uint32_t used() const { return used_; }
   std::uint32_t max() const { return policy_.max_restarts; }

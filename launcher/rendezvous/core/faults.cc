@@ -5,7 +5,8 @@
 
 namespace muster::rendezvous {
 
-FaultBook::FaultBook(FaultPlan plan) : plan_(std::move(plan)) {}
+FaultBook::FaultBook(FaultPlan plan, std::set<std::uint32_t> fired)
+    : plan_(std::move(plan)), fired_(std::move(fired)) {}
 
 std::vector<ArmedFault> FaultBook::arm(Generation generation, const MemberRanks& node) const {
   std::vector<ArmedFault> armed;

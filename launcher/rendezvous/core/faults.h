@@ -16,13 +16,15 @@ namespace muster::rendezvous {
 
 class FaultBook {
  public:
-  explicit FaultBook(FaultPlan plan);
+  // `fired`: those that an earlier server saw.
+  explicit FaultBook(FaultPlan plan, std::set<std::uint32_t> fired = {});
 
   // The faults that hit `node` in `generation`. A fault that fired is not armed again.
   std::vector<ArmedFault> arm(Generation generation, const MemberRanks& node) const;
 
   // Notes that a fault fired; nullptr when it is not in the plan or was noted before.
   const Fault* fired(std::uint32_t index);
+  const std::set<std::uint32_t>& fired() const { return fired_; }
   // Those that never fired, in the order of the plan.
   std::vector<const Fault*> unfired() const;
 

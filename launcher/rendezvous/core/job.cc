@@ -34,7 +34,6 @@ Job::Job(Shared& shared, const JobSpec& spec, const Reattach* known, Instant now
       started_at_(now),
       budget_(spec.policy),
       faults_(spec.faults) {
-  changed();
   open_round(FormReason::kStart, true);
   if (known != nullptr) {
     run_ = known->run;
@@ -82,25 +81,6 @@ bool Job::advance_once() {
     case Phase::kFinished: return false;
   }
   check_failed("Phase in range", __FILE__, __LINE__);
-}
-
-void Job::take(std::vector<Action>& out) {
-  if (dirty_) out.emplace_back(Persist{record()});
-  dirty_ = false;
-  std::move(out_.begin(), out_.end(), std::back_inserter(out));
-  out_.clear();
-}
-
-JobRecord Job::record() const {
-  JobRecord record;
-  record.spec = spec_;
-  record.run = run_;
-  record.epoch = epoch_;
-  record.generation = generation_;
-  record.last_incarnation = last_incarnation_;
-  record.restarts_used = budget_.used();
-  record.outcome = outcome_;
-  return record;
 }
 
 Envelope Job::envelope(const Member& member, Generation generation) const {
@@ -242,7 +222,7 @@ std::optional<Instant> Job::phase_deadline() const {
 }
 
 std::optional<Instant> Job::next_deadline() const {
-  if (server_left_) return std::nullopt;
+  if (server_left_) return given_up_until_;
   if (finished()) return over_ ? finished_at_ + shared_.options.limits.outcome_kept : over_at_;
   std::optional<Instant> next = earlier(phase_deadline(), say_waiting_at_);
   if (!members_.empty()) next = earlier(next, liveness_check_at_);
@@ -251,6 +231,7 @@ std::optional<Instant> Job::next_deadline() const {
 }
 
 bool Job::forgettable(Instant now) const {
+  if (given_up_until_) return now >= *given_up_until_;
   return over_ && now >= finished_at_ + shared_.options.limits.outcome_kept;
 }
 

@@ -17,7 +17,8 @@
 //   job_settle.cc    what a stopped generation costs and what follows
 //   job_liveness.cc  heartbeats, broken streams, losses, leaving
 //   job_end.cc       the outcome and who has read it
-//   job_view.cc      the state as data
+//   job_view.cc      the state as data, for people
+//   job_record.cc    … and for the journal; a run read back from it
 #pragma once
 
 #include <deque>
@@ -49,6 +50,8 @@ class Job {
  public:
   // A new run. With `known`: a run that another server began, learnt from an agent.
   Job(Shared& shared, const JobSpec& spec, const Reattach* known, Instant now);
+  // A run that this server's predecessor wrote down.
+  Job(Shared& shared, const RunRecord& from, Instant now);
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -73,16 +76,20 @@ class Job {
   void give_up_waiting(Instant now);
 
   // ---- what follows
-  // Appends what the last call ordered, Persist first.
+  // Appends what the last call ordered, behind a Persist of what it changed.
   void take(std::vector<Action>& out);
   std::optional<Instant> next_deadline() const;
   JobView view(Instant now) const;
+  RunRecord whole_record() const;
 
   // ---- questions
   const JobSpec& spec() const { return spec_; }
   const RunId& run() const { return run_; }
   bool is_run(const RunId& run) const { return run == run_ || aliases_.contains(run); }
   bool finished() const { return phase_ == Phase::kFinished; }
+  // Its server told all to end without an outcome: an agent that did not hear it is told now,
+  // and a new one begins a new run.
+  bool given_up() const { return given_up_until_.has_value(); }
   bool over() const { return over_; }
   Instant finished_at() const { return finished_at_; }
   // Whether a broken stream of `node` says something about the network.
@@ -121,13 +128,18 @@ class Job {
     std::set<NodeName> announced;       // nodes whose WorkersStarted came
     std::set<std::uint32_t> exited;     // ranks whose end was reported
     std::set<std::uint32_t> done;       // exited 0, not torn down
-    std::vector<Cause> causes;
-    std::vector<Failure> torn_down;             // failed after our stop signal
-    std::optional<event::Recovered> recovered;  // waits for the first progress
-    Instant recovers_from;                      // the failure
+    std::vector<Cause> causes;          // in the order of their reports
+    std::map<NodeName, std::vector<std::size_t>> causes_of;  // indexes into `causes`
+    std::vector<Failure> torn_down;                          // failed after our stop signal
+    std::optional<event::Recovered> recovered;               // waits for the first progress
+    Instant recovers_from;                                   // the failure
+
+    void note(Cause cause) {
+      causes_of[cause.failure.node].push_back(causes.size());
+      causes.push_back(std::move(cause));
+    }
   };
 
-  enum class StopWhy : std::uint8_t { kFailure, kLeave, kGrow, kRequested, kStateLost };
   struct Stop {
     StopWhy why = StopWhy::kFailure;
     bool planned = false;
@@ -164,12 +176,29 @@ class Job {
   JobEvent started_event() const;
   JobEvent running_event() const;
   JobEvent node_event(const NodeName& node, EventBody body) const;
-  void changed() { dirty_ = true; }
-  JobRecord record() const;
+  // What the record keeps of this node has changed.
+  void touch(const NodeName& node) { touched_.insert(node); }
+  void touch_all();
   Member* find(const NodeName& node);
   std::vector<NodeName> names() const;
   std::optional<Instant> phase_deadline() const;
   std::optional<Instant> recovered_due() const;
+
+  // ---- job_record.cc
+  JobRecord record() const;
+  ProgressRecord progress_record() const;
+  LifeRecord life_record() const;
+  std::optional<NodeRecord> node_record(const NodeName& name) const;
+  WallTime wall(Instant at) const;
+  std::optional<WallTime> wall(std::optional<Instant> at) const;
+  Instant past(WallTime at) const;
+  std::optional<Instant> past(std::optional<WallTime> at) const;
+  void restore(const JobRecord& from);
+  void restore(const ProgressRecord& from);
+  void restore(const NodeRecord& from);
+  void restore_life(const LifeRecord& from, const RunRecord& run);
+  void resume_phase(const JobRecord& from);
+  Attempt first_attempt() const;
 
   // ---- job_attach.cc
   std::optional<JoinRefused> refused(const Join& join) const;
@@ -318,6 +347,7 @@ class Job {
   Instant recovering_until_;
   std::optional<Instant> recovery_due_;
   bool server_left_ = false;
+  std::optional<Instant> given_up_until_;  // read from a journal; agents live no longer
 
   // The picture for those who wait depends on these alone; most events change none of them.
   struct PictureKey {
@@ -339,7 +369,12 @@ class Job {
   std::set<NodeName> unread_;       // members that have not confirmed the outcome
   bool over_ = false;
 
-  bool dirty_ = false;
+  std::optional<std::string> recovered_;  // from a journal; what its agents are told of it
+
+  // What the journal holds, and what a step changed of the rest.
+  JobRecord written_;
+  bool life_touched_ = false;
+  std::set<NodeName> touched_;
   std::vector<Action> out_;
 };
 

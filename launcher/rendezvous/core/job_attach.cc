@@ -81,7 +81,7 @@ Member& Job::admit(SessionId session, const std::string& peer, const Join& join,
   last_incarnation_ = std::max(last_incarnation_, incarnation);
   ++picture_version_;
   last_leave_signal_ = 0;
-  changed();
+  touch(join.node.name);
   watch(member);
   send(member, JoinAccepted{shared_.options.server_instance, peer, role, spec_.policy});
   // The run began before it had members: each hears of it when it comes in.
@@ -128,7 +128,6 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
   if (is_run(known.run) && known.restarts_used > budget_.used()) {
     // Of two agents of a lost server the later one may know of a charge that the first missed.
     budget_.adopt(known.restarts_used, now_);
-    changed();
   }
   if (member != nullptr && member->incarnation == known.incarnation && is_run(known.run)) {
     if (known.workers_running && !working_.contains(join.node.name)) {
@@ -164,11 +163,16 @@ void Job::resume(Member& member, SessionId session, const std::string& peer, con
   member.session = session;
   member.observed_addr = peer;
   member.facts.dialed_addr = join.node.dialed_addr;
+  touch(member.facts.name);
   member.heard_at = now_;
   member.held_until = Instant{};
   shared_.sessions.attach(session, {this, member.facts.name, member.incarnation});
   watch(member);
   send(member, JoinAccepted{shared_.options.server_instance, peer, member.role, spec_.policy});
+  if (recovered_ && !member.told_recovered) {
+    member.told_recovered = true;
+    send(member, JobEventNotice{job_event(event::ServerRecovered{*recovered_})});
+  }
   if (member.leaving) {
     if (stop_ && working_.contains(join.node.name)) order_stop(member);
     return;
@@ -199,6 +203,7 @@ void Job::resend(Member& member, const Reattach& known) {
   if (!life_ || life_->ended || known.generation != life_->generation) return;
   const MemberRanks* own = ranks_of(name);
   if (own == nullptr) return;
+  touch(name);
   for (const std::uint32_t rank : known.ranks_done) {
     if (rank < own->first_rank || rank - own->first_rank >= own->count) continue;
     life_->exited.insert(rank);
@@ -266,15 +271,18 @@ void Job::adopt(const Reattach& known) {
       member.session.reset();
       member.stream_lost_at = now_;
     }
-    if (!run_.empty()) aliases_.insert(run_);
+    if (!run_.empty()) {
+      aliases_.insert(run_);
+      act(Forget{spec_.job, run_});
+    }
     run_ = known.run;
+    touch_all();
   }
   generation_ = std::max(generation_, known.generation);
   epoch_ = std::max(epoch_, known.epoch + 1);
   last_incarnation_ = std::max(last_incarnation_, known.incarnation);
   budget_.adopt(known.restarts_used, now_);
   state_lost_ = true;
-  changed();
   if (phase_ == Phase::kRecovering) return;
   round_.reset();
   recovery_.reset();

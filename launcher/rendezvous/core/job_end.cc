@@ -123,7 +123,6 @@ void Job::finish(Outcome outcome) {
   finished_at_ = now_;
   round_.reset();
   stop_.reset();
-  changed();
   for (const Fault* fault : faults_.unfired()) {
     publish_event(job_event(event::ChaosMissed{fault->text, describe(fault->on)}));
   }

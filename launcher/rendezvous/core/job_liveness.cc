@@ -59,6 +59,7 @@ bool Job::on(Member& member, const Envelope&, const Leave& leave) {
   if (finished() || member.leaving) return true;
   const NodeName& name = member.facts.name;
   member.leaving = true;
+  touch(name);
   const int signal = leave.signal > 0 && leave.signal <= kLastSignal ? leave.signal : 0;
   ++picture_version_;
   if (signal > 0) {
@@ -155,7 +156,7 @@ void Job::lose(const NodeName& node, const std::string& why) {
     cause.failure.detail = why;
     cause.reported = now_;
     cause.happened = member.connected() ? member.heard_at : member.stream_lost_at;
-    life_->causes.push_back(std::move(cause));
+    life_->note(std::move(cause));
   }
   if (member.session) {
     // It may only be slow to hear: then it kills its workers on waking.
@@ -170,6 +171,7 @@ void Job::remove(const NodeName& node) {
   stopped_working(node);
   if (life_ && !life_->ended) life_->unstarted.erase(node);
   members_.erase(node);
+  touch(node);
   unread_.erase(node);
   ++picture_version_;
   if (phase_ == Phase::kPreparing && round_->chosen.contains(node)) reopen_round();

@@ -35,7 +35,7 @@ void Job::open_round(FormReason reason, bool wait_for_max) {
   round_opened_at_ = now_;
   join_deadline_ = now_ + spec_.policy.join_timeout;
   last_call_until_.reset();
-  next_attempt_ = 0;
+  next_attempt_ = first_attempt();
 }
 
 bool Job::may_be_chosen(const NodeName& name, const Member& member) const {
@@ -217,9 +217,16 @@ bool Job::try_commit() {
   life.committed_at = now_;
   generation_ = life.generation;
   committed_attempt_ = round_->attempt;
-  changed();
-  for (auto& [name, member] : members_)
+  for (auto& [name, member] : members_) {
     member.role = Role::kSpare;
+    touch(name);
+  }
+  // Those of the generation before are known no longer, if they are gone.
+  if (life_) {
+    for (const MemberRanks& ranks : life_->ranks)
+      touch(ranks.node);
+  }
+  life_touched_ = true;
   for (const MemberRanks& ranks : life.ranks) {
     Member& member = members_.at(ranks.node);
     member.role = Role::kMember;

@@ -121,7 +121,6 @@ void Job::settle_failure(const Verdict& verdict) {
                       " restarts used");
     return;
   }
-  if (charge.charged) changed();
   schedule(lost ? FormReason::kNodeLost : FormReason::kWorkerFailure, charge);
 }
 

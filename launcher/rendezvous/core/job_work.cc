@@ -45,6 +45,7 @@ bool Job::on(Member& member, const Envelope& envelope, const WorkersStarted& sta
   ever_execed_ = true;
   life_->unstarted.erase(name);
   if (!life_->announced.insert(name).second) return true;  // told again after a broken stream
+  touch(name);
   const MemberRanks& own = *ranks_of(name);
   std::set<std::uint32_t> told;
   for (const StartedWorker& worker : started.workers) {
@@ -70,6 +71,7 @@ bool Job::on(Member& member, const Envelope& envelope, const WorkerExited& exite
   const MemberRanks& own = *ranks_of(name);
   if (exited.rank < own.first_rank || exited.rank - own.first_rank >= own.count) return false;
   if (!life_->exited.insert(exited.rank).second) return true;  // told again
+  touch(name);
   if (exited.status.kind != ExitStatus::Kind::kExecFailed) {
     ever_execed_ = true;
     emit_exit(name, exited);
@@ -116,7 +118,7 @@ void Job::note_failed_exit(Member& member, const WorkerExited& exited) {
   cause.order = exited.order;
   cause.agent_signaled = exited.agent_signaled;
   std::string reason = describe(cause.failure);
-  life_->causes.push_back(std::move(cause));
+  life_->note(std::move(cause));
   begin_stop(StopWhy::kFailure, false, std::move(reason));
 }
 
@@ -232,6 +234,7 @@ void Job::order_stop(const Member& member) {
 
 void Job::stopped_working(const NodeName& node) {
   working_.erase(node);
+  touch(node);
 }
 
 }  // namespace muster::rendezvous

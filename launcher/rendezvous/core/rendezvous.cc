@@ -27,6 +27,10 @@ constexpr std::size_t kMassShare = 10;  // one in ten
 // Finished runs of one job id that still answer those who ask late.
 constexpr std::size_t kRunsKept = 8;
 
+bool is_on(const Job& job) {
+  return !job.finished() && !job.given_up();
+}
+
 }  // namespace
 
 struct Rendezvous::State {
@@ -41,6 +45,7 @@ struct Rendezvous::State {
   void on(const StopRequested& request);
   void on(const ServerStopping& stopping);
   void on(const HostStalled& stall);
+  void on(const JournalRead& journal);
   void on(const Tick&);
   void join(const AgentSaid& said, const Join& join);
   void reattach(const AgentSaid& said, const Join& join, Runs* runs);
@@ -50,6 +55,7 @@ struct Rendezvous::State {
   bool make_room();
   void note_broken_stream();
   void take(Job& job) { job.take(out); }
+  void forget(const Job& job) { out.emplace_back(Forget{job.spec().job, job.run()}); }
 
   Options options;
   Rng rng;
@@ -95,6 +101,15 @@ std::optional<Instant> Rendezvous::next_deadline() const {
       next = earlier(next, job->next_deadline());
   }
   return next;
+}
+
+std::vector<RunRecord> Rendezvous::records() const {
+  std::vector<RunRecord> records;
+  for (const auto& [id, runs] : state_->jobs) {
+    for (const auto& job : runs)
+      records.push_back(job->whole_record());
+  }
+  return records;
 }
 
 std::vector<JobView> Rendezvous::view(Instant now) const {
@@ -146,8 +161,8 @@ void Rendezvous::State::join(const AgentSaid& said, const Join& join) {
   const auto found = jobs.find(join.spec.job);
   Runs* runs = found == jobs.end() ? nullptr : &found->second;
   if (join.reattach && !join.reattach->run.empty()) return reattach(said, join, runs);
-  Job* job = runs != nullptr && !runs->back()->finished() ? runs->back().get()
-                                                          : start_run(said, join, nullptr);
+  Job* job =
+      runs != nullptr && is_on(*runs->back()) ? runs->back().get() : start_run(said, join, nullptr);
   if (job == nullptr) return;
   job->join(said.session, said.peer_addr, join, now);
   take(*job);
@@ -161,7 +176,7 @@ void Rendezvous::State::reattach(const AgentSaid& said, const Join& join, Runs* 
       if (run->is_run(known.run)) job = run.get();
     }
     // A run that is on decides itself whether it gives way to what the agent knows.
-    if (job == nullptr && !runs->back()->finished()) job = runs->back().get();
+    if (job == nullptr && is_on(*runs->back())) job = runs->back().get();
   }
   if (job == nullptr) {
     const bool outlived = now <= shared.started_at + join.spec.policy.server_grace;
@@ -203,6 +218,7 @@ Job* Rendezvous::State::start_run(const AgentSaid& said, const Join& join, const
   if (runs.size() >= kRunsKept) {
     runs.front()->give_up_waiting(now);
     take(*runs.front());
+    forget(*runs.front());
     runs.pop_front();
   }
   runs.push_back(std::make_unique<Job>(shared, join.spec, known, now));
@@ -222,6 +238,7 @@ bool Rendezvous::State::make_room() {
   for (const auto& run : oldest->second) {
     run->give_up_waiting(now);
     take(*run);
+    forget(*run);
   }
   jobs.erase(oldest);
   return true;
@@ -282,13 +299,27 @@ void Rendezvous::State::on(const HostStalled& stall) {
     runs.back()->note_stall(stall.by, now);
 }
 
+void Rendezvous::State::on(const JournalRead& journal) {
+  MUSTER_CHECK(jobs.empty() && sessions.size() == 0);
+  for (const RunRecord& run : journal.runs) {
+    Runs& runs = jobs[run.job.spec.job];
+    runs.push_back(std::make_unique<Job>(shared, run, now));
+    take(*runs.back());
+  }
+}
+
 void Rendezvous::State::on(const Tick&) {
   for (auto at = jobs.begin(); at != jobs.end();) {
     Runs& runs = at->second;
     for (auto run = runs.begin(); run != runs.end();) {
       (*run)->tick(now);
       take(**run);
-      run = (*run)->forgettable(now) ? runs.erase(run) : run + 1;
+      if (!(*run)->forgettable(now)) {
+        ++run;
+        continue;
+      }
+      forget(**run);
+      run = runs.erase(run);
     }
     at = runs.empty() ? jobs.erase(at) : std::next(at);
   }

@@ -26,6 +26,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/rendezvous/core/record.h"
 #include "proto/base/ids.h"
 #include "proto/base/job.h"
 #include "proto/base/messages.h"
@@ -59,9 +60,14 @@ struct ServerStopping {
 struct HostStalled {
   Duration by{0};
 };
+// This server started with what an earlier one wrote. The first event, or none.
+struct JournalRead {
+  std::vector<RunRecord> runs;  // older runs of a job before newer ones
+};
 struct Tick {};
 
-using Event = std::variant<AgentSaid, StreamLost, StopRequested, ServerStopping, HostStalled, Tick>;
+using Event = std::variant<AgentSaid, StreamLost, StopRequested, ServerStopping, HostStalled,
+                           JournalRead, Tick>;
 
 // ------------------------------------------------------------------ actions: orders, in order
 
@@ -73,18 +79,10 @@ struct Send {
 struct CloseSession {
   SessionId session = 0;
 };
-// What must survive a server's death; the journal's unit of writing.
-struct JobRecord {
-  JobSpec spec;
+// A run that nobody asks for any more: the journal may drop it.
+struct Forget {
+  JobId job;
   RunId run;
-  ServerEpoch epoch = 0;
-  Generation generation = kNoGeneration;
-  Incarnation last_incarnation = 0;
-  std::uint32_t restarts_used = 0;
-  std::optional<Outcome> outcome;
-};
-struct Persist {
-  JobRecord record;
 };
 struct Emit {
   JobId job;
@@ -112,21 +110,14 @@ struct JobOver {
   Outcome outcome;
 };
 
-using Action =
-    std::variant<Send, CloseSession, Persist, Emit, OpenStore, CloseStore, ReplyStop, JobOver>;
+using Action = std::variant<Send, CloseSession, Persist, Forget, Emit, OpenStore, CloseStore,
+                            ReplyStop, JobOver>;
+
+// What a journal does with a step's actions, by the plainest means: all of its Persists and
+// Forgets, in order. `journal` has older runs of a job before newer ones.
+void write_down(const std::vector<Action>& actions, std::vector<RunRecord>& journal);
 
 // ------------------------------------------------------------------ view: state as data
-
-enum class Phase : std::uint8_t {
-  kForming,
-  kPreparing,
-  kStarting,
-  kRunning,
-  kStopping,
-  kBackoff,
-  kRecovering,
-  kFinished
-};
 
 struct MemberView {
   NodeName node;
@@ -188,6 +179,9 @@ class Rendezvous {
 
   // Earliest instant at which step(Tick{}, t) may do something; nullopt: nothing pending.
   [[nodiscard]] std::optional<Instant> next_deadline() const;
+
+  // What a journal that had carried out every Persist and Forget would hold; for the simulator.
+  [[nodiscard]] std::vector<RunRecord> records() const;
 
   // All jobs as data, ordered by job id; ages are relative to `now`.
   [[nodiscard]] std::vector<JobView> view(Instant now) const;

@@ -91,6 +91,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   }
   void carry_out(CloseSession& order) { finish(order.session, "the server closed the session"); }
   void carry_out(Persist&) {}  // done first, in persist()
+  void carry_out(Forget&) {}
   void carry_out(Emit& order) {
     if (!options.on_event) return;
     boost::asio::post(io, [self = shared_from_this(), order = std::move(order)] {

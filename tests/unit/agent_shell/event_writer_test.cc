@@ -102,6 +102,7 @@ TEST_CASE("every event has the fields of the contract") {
       {event::ChaosMissed{"not json", "node b"},
        R"("chaos_unfired","fault":"not json","target":"node b"})"},
       {event::StateLost{"fresh"}, R"("state_lost","reason":"fresh"})"},
+      {event::ServerRecovered{"again"}, R"("server_recovered","reason":"again"})"},
       {event::ServerGoing{"told to"}, R"("server_leaving","reason":"told to"})"},
       {event::JobFinished{outcome},
        R"("job_finished","outcome":"failed","exit_code":137,"exit_class":"worker",)"

@@ -224,7 +224,8 @@ EventBody RandomMessages::event_body() {
     case 10: return event::ChaosHit{text(), text()};
     case 11: return event::ChaosMissed{text(), text()};
     case 12: return event::StateLost{text()};
-    case 13: return event::ServerGoing{text()};
+    case 13: return event::ServerRecovered{text()};
+    case 14: return event::ServerGoing{text()};
     default: return event::JobFinished{outcome()};
   }
 }
