@@ -52,6 +52,10 @@ add_library(muster_json INTERFACE)
 add_library(muster::json ALIAS muster_json)
 target_link_libraries(muster_json INTERFACE nlohmann_json::nlohmann_json)
 
+# The journal.
+muster_static_package(muster_sqlite sqlite3)
+add_library(muster::sqlite ALIAS muster_sqlite)
+
 # CPU compute and transport of the training runtime.
 find_library(MUSTER_DNNL dnnl REQUIRED)
 find_library(MUSTER_GLOO gloo REQUIRED)

@@ -7,6 +7,9 @@ muster_test(rendezvous_shell_test LABEL unit
           ${dir}/store_test.cc ${dir}/strand_clock_test.cc
   LINK muster::rendezvous_shell muster::store_broker)
 
+muster_test(sqlite_journal_test LABEL unit
+  SOURCES ${dir}/sqlite_journal_test.cc LINK muster::rendezvous_journal)
+
 # Real gRPC over loopback.
 add_library(muster_net_harness STATIC ${dir}/harness.cc ${dir}/net_harness.cc)
 target_link_libraries(muster_net_harness PUBLIC muster::rendezvous_server muster::agent_grpc)

@@ -51,6 +51,7 @@ void World::step_server(const rendezvous::Event& event) {
   const bool dies = crashes_in_step_ && !actions.empty();
   if (dies && rng.below(4) == 0) return crash_server();  // before anything was written
   checks.journaled(actions, journal_, server_->records());
+  if (on_journal) on_journal(actions, journal_);
   // What was written stands; of the rest the first part left before the end.
   if (dies) actions.resize(rng.below(actions.size() + 1));
   checks.server_stepped(event, actions, dies);

@@ -63,6 +63,10 @@ class World {
   Rng rng;
   Checks checks;
   bool quiet = false;  // the fault phase is over
+  // Sees what each step of the server orders to be written, and what the journal then holds.
+  std::function<void(const std::vector<rendezvous::Action>&,
+                     const std::vector<rendezvous::RunRecord>&)>
+      on_journal;
 
   bool chance(double probability) { return !quiet && rng.unit() < probability; }
   Duration between(Duration low, Duration high);

@@ -100,6 +100,13 @@ def size_rule(path, lines):
             yield path, number, f"{len(line)} columns (limit {LINE_COLUMNS})"
 
 
+def indent_of_head(lines, at):
+    """Of the function whose body opens in line `at`; its head may end in initialisers."""
+    while at > 0 and (lines[at - 1].endswith(",") or lines[at].lstrip().startswith(": ")):
+        at -= 1
+    return re.match(r"\s*", lines[at]).group()
+
+
 def function_rule(path, lines):
     """A body is what stands between a line ending in '{' and the '}' at the same indent."""
     if not path.endswith(".cc") or path.startswith("tests/"):
@@ -108,7 +115,7 @@ def function_rule(path, lines):
     for number, line in enumerate(lines, 1):
         opens = re.match(r"(\s*)[A-Za-z_~:<].*\)( const)?( noexcept)?( override)?.*\{$", line)
         if start is None and opens and not re.match(r"\s*(namespace|class|struct|enum)\b", line):
-            start, indent = number, opens.group(1)
+            start, indent = number, indent_of_head(lines, number - 1)
         elif start is not None and line == indent + "}":
             if number - start - 1 > FUNCTION_LINES:
                 yield path, start, f"function of {number - start - 1} lines (limit {FUNCTION_LINES})"

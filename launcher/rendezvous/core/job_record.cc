@@ -135,9 +135,9 @@ std::optional<NodeRecord> Job::node_record(const NodeName& name) const {
   if (member == members_.end() && ranks == nullptr) return std::nullopt;
   if (member != members_.end()) {
     const Member& from = member->second;
-    record.member = MemberRecord{
-        from.facts,   from.observed_addr, from.incarnation,       from.role,
-        from.leaving, from.work,          working_.contains(name)};
+    record.member =
+        MemberRecord{from.facts,   from.observed_addr, from.incarnation,       from.role,
+                     from.leaving, from.work,          working_.contains(name)};
   }
   if (ranks == nullptr) return record;
   record.started = life_->announced.contains(name);
@@ -227,8 +227,8 @@ void Job::restore(const JobRecord& from) {
   reforming_ = from.reforming;
   round_opened_at_ = past(from.round_opened);
   // Nobody could join while no server was there.
-  join_deadline_ = std::max(round_opened_at_ + spec_.policy.join_timeout,
-                            now_ + spec_.policy.recovery_window);
+  join_deadline_ =
+      std::max(round_opened_at_ + spec_.policy.join_timeout, now_ + spec_.policy.recovery_window);
   if (from.recovery) {
     recovery_ = Recovery{past(from.recovery->failed), past(from.recovery->detected),
                          past(from.recovery->stopped)};

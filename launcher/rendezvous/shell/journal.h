@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a server's knowledge of its jobs survives. One step of the rendezvous machine is one
-// transaction: the server commits every JobRecord of a step before any other action of that step
-// leaves the process.
+// Where a server's knowledge of its jobs survives its death. One step of the rendezvous machine is
+// one transaction: the server commits what a step ordered to be remembered before any other action
+// of that step leaves the process. Another store takes SQLite's place by implementing this.
 //
 // Thread rule: io thread only.
 #pragma once
 
-#include <map>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <absl/status/status.h>
@@ -18,26 +19,32 @@
 
 namespace muster::rendezvous {
 
+// A key of the workers' store.
+struct StoredKey {
+  JobId job;
+  Generation generation = kNoGeneration;
+  std::string key;
+  std::optional<std::string> value;  // absent: deleted
+};
+
+struct JournalContents {
+  std::vector<RunRecord> runs;  // as JournalRead wants them
+  std::vector<StoredKey> keys;
+};
+
 class Journal {
  public:
   virtual ~Journal() = default;
 
-  // Makes all records durable, or none. The newest record of a job replaces its older ones.
-  // On an error the server stops acting: what it cannot remember it must not promise.
-  virtual absl::Status commit(std::span<const JobRecord> records) = 0;
+  // Makes the Persist, Forget and CloseStore actions of one step durable, all or none; others are
+  // ignored. On an error the server stops acting: what it cannot remember it must not promise.
+  virtual absl::Status commit(std::span<const Action> actions) = 0;
 
-  // The newest record of every job, ordered by job id.
-  virtual absl::StatusOr<std::vector<JobRecord>> recover() = 0;
-};
+  // Makes one change of the workers' store durable, before it is answered.
+  virtual absl::Status put(const StoredKey& key) = 0;
 
-// Lives as long as the process: a server that restarts learns from its agents instead.
-class MemoryJournal : public Journal {
- public:
-  absl::Status commit(std::span<const JobRecord> records) override;
-  absl::StatusOr<std::vector<JobRecord>> recover() override;
-
- private:
-  std::map<JobId, JobRecord> records_;
+  // All that was written. Called once, first. Errors name the file and what to do about it.
+  virtual absl::StatusOr<JournalContents> read() = 0;
 };
 
 }  // namespace muster::rendezvous

@@ -36,7 +36,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   State(boost::asio::io_context& io_context, ServerOptions server_options)
       : io(io_context),
         options(std::move(server_options)),
-        journal(options.journal ? std::move(options.journal) : std::make_unique<MemoryJournal>()),
+        journal(std::move(options.journal)),
         origin(std::chrono::steady_clock::now()),
         machine(machine_options(options), Rng(options.seed)),
         timer(io) {}
@@ -61,14 +61,35 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
 
   // One step is one transaction, and nothing of the step leaves before it is durable.
   bool persist(const std::vector<Action>& actions) {
-    std::vector<JobRecord> records;
-    for (const Action& action : actions) {
-      if (const auto* persist = std::get_if<Persist>(&action)) records.push_back(persist->record);
-    }
-    if (records.empty()) return true;
-    const absl::Status committed = journal->commit(records);
+    if (journal == nullptr) return true;
+    const absl::Status committed = journal->commit(actions);
     if (!committed.ok()) break_down(committed);
     return committed.ok();
+  }
+
+  // Goes on from what an earlier server wrote.
+  void recover() {
+    JournalContents written = std::move(options.written);
+    if (!written.runs.empty()) step(JournalRead{std::move(written.runs)});
+    for (const StoredKey& key : written.keys) {
+      if (broken) return;
+      if (store.restore(key.job, key.generation, key.key, *key.value)) continue;
+      // Of a generation that ended with the server, before its keys were dropped.
+      persist({CloseStore{key.job, key.generation}});
+    }
+  }
+
+  void ask_store(SessionId session, const Session& from, const StoreRequest& request) {
+    std::optional<Store::Change> change;
+    const Instant now = clock.now(raw_now());
+    const Store::Answers answers = store.ask(session, *from.job, request, now, &change);
+    if (change && journal != nullptr) {
+      const absl::Status written = journal->put(
+          {*from.job, request.generation, std::move(change->key), std::move(change->value)});
+      if (!written.ok()) return break_down(written);
+    }
+    deliver(answers);
+    arm();
   }
 
   void perform(std::vector<Action> actions) {
@@ -273,6 +294,7 @@ class LocalSessionImpl : public LocalSession {
 ServerCore::ServerCore(boost::asio::io_context& io, ServerOptions options)
     : state_(std::make_shared<State>(io, std::move(options))),
       self_(std::make_shared<ServerCore*>(this)) {
+  state_->recover();
   state_->arm();
 }
 
@@ -321,9 +343,7 @@ void ServerCore::store_asked(SessionId session, StoreRequest request) {
     found->second.sink->say(reply);
     return;
   }
-  const Instant now = state_->clock.now(state_->raw_now());
-  state_->deliver(state_->store.ask(session, *found->second.job, request, now));
-  state_->arm();
+  state_->ask_store(session, found->second, request);
 }
 
 void ServerCore::detach(SessionId session) {

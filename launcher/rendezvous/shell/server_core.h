@@ -45,7 +45,8 @@ struct ServerOptions {
   // The journal failed: the server has closed all sessions and does nothing more.
   std::function<void(absl::Status)> on_broken;
 
-  std::unique_ptr<Journal> journal;  // nullptr: MemoryJournal
+  std::unique_ptr<Journal> journal;  // nullptr: what this server knows dies with it
+  JournalContents written;           // what journal->read() gave; the server goes on from it
 
   // What may wait for one slow reader before its stream is closed and counts as lost.
   std::size_t max_queued_bytes = 16U << 20U;

@@ -57,8 +57,15 @@ Store::Answers Store::close(const JobId& job, Generation generation) {
   return answers;
 }
 
+bool Store::restore(const JobId& job, Generation generation, const std::string& key,
+                    const std::string& value) {
+  const auto space = spaces_.find(SpaceId{job, generation});
+  if (space == spaces_.end()) return false;
+  return put(space->second, key, value).status == StoreReply::Status::kOk;
+}
+
 Store::Answers Store::ask(SessionId session, const JobId& job, const StoreRequest& request,
-                          Instant now) {
+                          Instant now, std::optional<Change>* change) {
   Answers answers;
   if (request.op == StoreRequest::Op::kCancel) {
     cancel(session, request.id);
@@ -97,6 +104,7 @@ Store::Answers Store::ask(SessionId session, const JobId& job, const StoreReques
         if (const auto value = space.values.find(request.key); value != space.values.end()) {
           space.bytes -= value->first.size() + value->second.size();
           space.values.erase(value);
+          if (change != nullptr) *change = Change{request.key, std::nullopt};
         } else {
           reply = with_status(StoreReply::Status::kNotFound);
         }
@@ -104,6 +112,9 @@ Store::Answers Store::ask(SessionId session, const JobId& job, const StoreReques
       case StoreRequest::Op::kCancel: break;  // above
     }
     if (changed) wake(space, request.key, answers);
+    if (changed && change != nullptr) {
+      *change = Change{request.key, space.values.at(request.key)};
+    }
   }
   if (answered) {
     reply.id = request.id;

@@ -47,10 +47,21 @@ class Store {
   // It ends: its waiters are answered kStale.
   [[nodiscard]] Answers close(const JobId& job, Generation generation);
 
+  // What a request did to its key space.
+  struct Change {
+    std::string key;
+    std::optional<std::string> value;  // absent: deleted
+  };
+
   // One request of an agent of `job`: its answer and those of the waiters it satisfies. A get for
   // a missing key with `wait` > 0 is answered later.
+  // `change` is set if the key space is another afterwards.
   [[nodiscard]] Answers ask(SessionId session, const JobId& job, const StoreRequest& request,
-                            Instant now);
+                            Instant now, std::optional<Change>* change = nullptr);
+
+  // A key that a server before this one took; nothing happens if its space is not open. False then.
+  bool restore(const JobId& job, Generation generation, const std::string& key,
+               const std::string& value);
 
   // The session is gone: nobody waits for its answers.
   void forget(SessionId session);

@@ -97,23 +97,30 @@ StoreRequest store_request(StoreRequest::Op op, std::uint64_t id, std::string ke
   return out;
 }
 
-class FailingJournal : public MemoryJournal {
+class FailingJournal : public Journal {
  public:
-  absl::Status commit(std::span<const JobRecord>) override {
-    return absl::DataLossError("disk full");
-  }
+  absl::Status commit(std::span<const Action>) override { return absl::DataLossError("disk full"); }
+  absl::Status put(const StoredKey&) override { return absl::DataLossError("disk full"); }
+  absl::StatusOr<JournalContents> read() override { return JournalContents{}; }
 };
 
 // Writes down in which order things happen.
-class OrderedJournal : public MemoryJournal {
+class OrderedJournal : public Journal {
  public:
   explicit OrderedJournal(Inbox<std::string>& order) : order_(order) {}
-  absl::Status commit(std::span<const JobRecord> records) override {
-    for (const JobRecord& record : records) {
-      order_.put("generation " + std::to_string(record.generation) + " is durable");
+  absl::Status commit(std::span<const Action> actions) override {
+    for (const Action& action : actions) {
+      const auto* persist = std::get_if<Persist>(&action);
+      if (persist == nullptr) continue;
+      order_.put("generation " + std::to_string(persist->record.generation) + " is durable");
     }
-    return MemoryJournal::commit(records);
+    return absl::OkStatus();
   }
+  absl::Status put(const StoredKey& key) override {
+    order_.put("key " + key.key + " is durable");
+    return absl::OkStatus();
+  }
+  absl::StatusOr<JournalContents> read() override { return JournalContents{}; }
 
  private:
   Inbox<std::string>& order_;

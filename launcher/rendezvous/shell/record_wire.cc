@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/shell/record_wire.h"
+
+#include <limits>
+
+#include "muster/v1/control.pb.h"
+#include "proto/wire/job.h"
+#include "proto/wire/messages.h"
+
+namespace muster::rendezvous {
+namespace {
+
+static_assert(v1::StopWhy_MAX == static_cast<int>(StopWhy::kStateLost) + 1);
+static_assert(v1::Phase_MAX == static_cast<int>(Phase::kFinished) + 1);
+
+constexpr std::size_t kMostCharges = 1U << 20U;
+constexpr std::size_t kMostLeaves = 1024;
+constexpr std::size_t kMostAliases = 1024;
+constexpr std::size_t kMostFailures = wire::kMaxSlots;
+
+// Any moment until the year 9999.
+WallTime time(const char* field, std::int64_t us, wire::Border& border) {
+  return border.between<std::int64_t>(field, us, 0, 253402300800000000);
+}
+
+void write_parts(const JobRecord& from, v1::JobRecord& to) {
+  if (from.stop) {
+    to.mutable_stop()->set_why(wire::to_enum<v1::StopWhy>(from.stop->why));
+    to.mutable_stop()->set_planned(from.stop->planned);
+    to.mutable_stop()->set_reason(wire::cut(from.stop->reason));
+  }
+  if (from.recovery) {
+    to.mutable_recovery()->set_failed_us(from.recovery->failed);
+    to.mutable_recovery()->set_detected_us(from.recovery->detected);
+    to.mutable_recovery()->set_stopped_us(from.recovery->stopped);
+  }
+  if (from.last_failure) wire::write(*from.last_failure, *to.mutable_last_failure());
+  for (const auto& [at, signal] : from.leaves) {
+    v1::LeaveRecord& leave = *to.add_leaves();
+    leave.set_at_us(at);
+    leave.set_signal(signal);
+  }
+  if (from.stop_requested_by) to.set_stop_requested_by(wire::cut(*from.stop_requested_by));
+  if (from.outcome) wire::write(*from.outcome, *to.mutable_outcome());
+}
+
+void read_parts(const v1::JobRecord& from, wire::Border& border, JobRecord& to) {
+  if (from.has_stop()) {
+    to.stop = border.within("stop", [&] {
+      return StopRecord{border.enumerator("why", from.stop().why(), StopWhy::kStateLost),
+                        from.stop().planned(), border.text("reason", from.stop().reason())};
+    });
+  }
+  if (from.has_recovery()) {
+    to.recovery = RecoveryRecord{time("recovery", from.recovery().failed_us(), border),
+                                 time("recovery", from.recovery().detected_us(), border),
+                                 time("recovery", from.recovery().stopped_us(), border)};
+  }
+  if (from.has_last_failure()) {
+    to.last_failure =
+        border.within("last_failure", [&] { return wire::read(from.last_failure(), border); });
+  }
+  if (border.count("leaves", from.leaves_size(), kMostLeaves)) {
+    for (const v1::LeaveRecord& leave : from.leaves()) {
+      to.leaves.emplace_back(time("leaves", leave.at_us(), border),
+                             border.between("leaves", leave.signal(), 0, 64));
+    }
+  }
+  if (from.has_stop_requested_by()) {
+    to.stop_requested_by = border.text("stop_requested_by", from.stop_requested_by());
+  }
+  if (from.has_outcome()) {
+    to.outcome = border.within("outcome", [&] { return wire::read(from.outcome(), border); });
+  }
+}
+
+void write(const ProgressRecord& from, v1::ProgressRecord& to) {
+  to.set_reports_steps(from.reports_steps);
+  to.set_best_step(from.best_step);
+  to.set_best_checkpoint(from.best_checkpoint);
+  to.set_failures_in_row(from.failures_in_row);
+  to.set_losses_in_row(from.losses_in_row);
+  if (from.kept) to.set_kept_us(*from.kept);
+}
+
+ProgressRecord read(const v1::ProgressRecord& from, wire::Border& border) {
+  ProgressRecord to;
+  to.reports_steps = from.reports_steps();
+  to.best_step = from.best_step();
+  to.best_checkpoint = from.best_checkpoint();
+  to.failures_in_row = from.failures_in_row();
+  to.losses_in_row = from.losses_in_row();
+  if (from.has_kept_us()) to.kept = time("kept_us", from.kept_us(), border);
+  return to;
+}
+
+MemberRecord read(const v1::MemberRecord& from, wire::Border& border) {
+  MemberRecord to;
+  if (border.present("facts", from.has_facts())) {
+    to.facts = border.within("facts", [&] { return wire::read(from.facts(), border); });
+  }
+  to.observed_addr = border.name("observed_addr", from.observed_addr());
+  to.incarnation = from.incarnation();
+  to.role = border.enumerator("role", from.role(), Role::kSpare);
+  to.leaving = from.leaving();
+  to.work = border.generation("work", from.work());
+  to.works = from.works();
+  return to;
+}
+
+CauseRecord read(const v1::CauseRecord& from, wire::Border& border) {
+  CauseRecord to;
+  if (border.present("failure", from.has_failure())) {
+    to.failure = border.within("failure", [&] { return wire::read(from.failure(), border); });
+  }
+  to.reported = time("reported_us", from.reported_us(), border);
+  to.happened = time("happened_us", from.happened_us(), border);
+  to.order = from.order();
+  to.agent_signaled = from.agent_signaled();
+  return to;
+}
+
+bool ranks_are_whole(const LifeRecord& life) {
+  std::uint32_t next = 0;
+  for (std::size_t i = 0; i < life.ranks.size(); ++i) {
+    const MemberRanks& ranks = life.ranks[i];
+    if (ranks.group_rank != i || ranks.first_rank != next || ranks.count == 0) return false;
+    if (ranks.count > wire::kMaxWorldSize - next) return false;
+    next += ranks.count;
+  }
+  return next > 0;
+}
+
+}  // namespace
+
+void write(const JobRecord& from, const ProgressRecord& progress, v1::JobRecord& to) {
+  wire::write(from.spec, *to.mutable_spec());
+  to.set_run(from.run);
+  for (const RunId& alias : from.aliases)
+    to.add_aliases(alias);
+  to.set_epoch(from.epoch);
+  to.set_phase(wire::to_enum<v1::Phase>(from.phase));
+  to.set_generation(from.generation);
+  to.set_last_incarnation(from.last_incarnation);
+  to.set_state_lost(from.state_lost);
+  to.set_server_left(from.server_left);
+  to.set_started_us(from.started);
+  to.set_restarts_used(from.restarts_used);
+  for (const WallTime at : from.charges)
+    to.add_charges_us(at);
+  for (const std::uint32_t index : from.faults_fired)
+    to.add_faults_fired(index);
+  to.set_reason(wire::to_enum<v1::FormReason>(from.reason));
+  to.set_wait_for_max(from.wait_for_max);
+  to.set_reforming(from.reforming);
+  to.set_round_opened_us(from.round_opened);
+  if (from.backoff_until) to.set_backoff_until_us(*from.backoff_until);
+  to.set_life_ended(from.life_ended);
+  to.set_committed_us(from.committed);
+  if (from.running) to.set_running_us(*from.running);
+  to.set_ever_execed(from.ever_execed);
+  to.set_kept_ns(from.kept.count());
+  to.set_last_leave_signal(from.last_leave_signal);
+  if (from.finished) to.set_finished_us(*from.finished);
+  write_parts(from, to);
+  write(progress, *to.mutable_progress());
+}
+
+void read(const v1::JobRecord& from, wire::Border& border, JobRecord& to,
+          ProgressRecord& progress) {
+  if (border.present("spec", from.has_spec())) {
+    to.spec = border.within("spec", [&] { return wire::read(from.spec(), border); });
+  }
+  to.run = border.required_name("run", from.run());
+  if (border.count("aliases", from.aliases_size(), kMostAliases)) {
+    for (const std::string& alias : from.aliases())
+      to.aliases.push_back(border.required_name("aliases", alias));
+  }
+  to.epoch = border.between<std::uint64_t>("epoch", from.epoch(), 1, 1ULL << 62U);
+  to.phase = border.enumerator("phase", from.phase(), Phase::kFinished);
+  to.generation = border.generation("generation", from.generation());
+  to.last_incarnation = border.between<std::uint64_t>("last_incarnation", from.last_incarnation(),
+                                                      0, 1ULL << 62U);
+  to.state_lost = from.state_lost();
+  to.server_left = from.server_left();
+  to.started = time("started_us", from.started_us(), border);
+  to.restarts_used = from.restarts_used();
+  if (border.count("charges_us", from.charges_us_size(), kMostCharges)) {
+    for (const std::int64_t at : from.charges_us())
+      to.charges.push_back(time("charges_us", at, border));
+  }
+  if (border.count("faults_fired", from.faults_fired_size(), wire::kMaxFaults)) {
+    to.faults_fired.insert(from.faults_fired().begin(), from.faults_fired().end());
+  }
+  to.reason = border.enumerator("reason", from.reason(), FormReason::kStateLost);
+  to.wait_for_max = from.wait_for_max();
+  to.reforming = from.reforming();
+  to.round_opened = time("round_opened_us", from.round_opened_us(), border);
+  if (from.has_backoff_until_us()) {
+    to.backoff_until = time("backoff_until_us", from.backoff_until_us(), border);
+  }
+  to.life_ended = from.life_ended();
+  to.committed = time("committed_us", from.committed_us(), border);
+  if (from.has_running_us()) to.running = time("running_us", from.running_us(), border);
+  to.ever_execed = from.ever_execed();
+  to.kept = border.duration("kept_ns", from.kept_ns());
+  to.last_leave_signal = border.between("last_leave_signal", from.last_leave_signal(), 0, 64);
+  if (from.has_finished_us()) to.finished = time("finished_us", from.finished_us(), border);
+  read_parts(from, border, to);
+  progress = border.within("progress", [&] { return read(from.progress(), border); });
+}
+
+void write(const LifeRecord& from, v1::LifeRecord& to) {
+  to.set_generation(from.generation);
+  to.set_attempt(from.attempt);
+  for (const MemberRanks& ranks : from.ranks)
+    wire::write(ranks, *to.add_ranks());
+  to.set_master_addr(from.master_addr);
+  to.set_master_port(from.master_port);
+}
+
+LifeRecord read(const v1::LifeRecord& from, wire::Border& border) {
+  LifeRecord to;
+  to.generation = border.generation("generation", from.generation());
+  to.attempt = from.attempt();
+  if (border.count("ranks", from.ranks_size(), wire::kMaxMembers)) {
+    for (const v1::MemberRanks& ranks : from.ranks())
+      to.ranks.push_back(border.within("ranks", [&] { return wire::read(ranks, border); }));
+  }
+  to.master_addr = border.name("master_addr", from.master_addr());
+  to.master_port = border.port("master_port", from.master_port());
+  return to;
+}
+
+void write(const NodeRecord& from, v1::NodeRecord& to) {
+  to.set_node(from.node);
+  if (from.member) {
+    v1::MemberRecord& member = *to.mutable_member();
+    wire::write(from.member->facts, *member.mutable_facts());
+    member.set_observed_addr(from.member->observed_addr);
+    member.set_incarnation(from.member->incarnation);
+    member.set_role(wire::to_enum<v1::Role>(from.member->role));
+    member.set_leaving(from.member->leaving);
+    member.set_work(from.member->work);
+    member.set_works(from.member->works);
+  }
+  to.set_started(from.started);
+  for (const std::uint32_t rank : from.exited)
+    to.add_exited(rank);
+  for (const std::uint32_t rank : from.done)
+    to.add_done(rank);
+  for (const CauseRecord& cause : from.causes) {
+    v1::CauseRecord& written = *to.add_causes();
+    wire::write(cause.failure, *written.mutable_failure());
+    written.set_reported_us(cause.reported);
+    written.set_happened_us(cause.happened);
+    written.set_order(cause.order);
+    written.set_agent_signaled(cause.agent_signaled);
+  }
+  for (const Failure& failure : from.torn_down)
+    wire::write(failure, *to.add_torn_down());
+}
+
+NodeRecord read(const v1::NodeRecord& from, wire::Border& border) {
+  NodeRecord to;
+  to.node = border.required_name("node", from.node());
+  if (from.has_member()) {
+    to.member = border.within("member", [&] { return read(from.member(), border); });
+  }
+  to.started = from.started();
+  if (border.count("exited", from.exited_size(), wire::kMaxSlots)) {
+    to.exited.assign(from.exited().begin(), from.exited().end());
+  }
+  if (border.count("done", from.done_size(), wire::kMaxSlots)) {
+    to.done.assign(from.done().begin(), from.done().end());
+  }
+  if (border.count("causes", from.causes_size(), kMostFailures)) {
+    for (const v1::CauseRecord& cause : from.causes())
+      to.causes.push_back(border.within("causes", [&] { return read(cause, border); }));
+  }
+  if (border.count("torn_down", from.torn_down_size(), kMostFailures)) {
+    for (const v1::Failure& failure : from.torn_down()) {
+      to.torn_down.push_back(
+          border.within("torn_down", [&] { return wire::read(failure, border); }));
+    }
+  }
+  return to;
+}
+
+void check_run(const RunRecord& run, wire::Border& border) {
+  const JobRecord& job = run.job;
+  const bool needs_life = job.phase == Phase::kStarting || job.phase == Phase::kRunning;
+  if (needs_life && (!run.life || job.life_ended)) {
+    border.complain("phase", "runs a generation that is not there");
+  }
+  if (job.phase == Phase::kStopping && (!run.life || !job.stop)) {
+    border.complain("phase", "stops what is not there");
+  }
+  if (job.phase == Phase::kPreparing) border.complain("phase", "is never recorded");
+  if (job.phase == Phase::kFinished && (!job.outcome || !job.finished)) {
+    border.complain("phase", "is over without an outcome");
+  }
+  if (job.phase != Phase::kFinished && job.outcome) {
+    border.complain("phase", "has an outcome and goes on");
+  }
+  if (job.phase == Phase::kBackoff && !job.backoff_until) {
+    border.complain("phase", "waits without an end");
+  }
+  if (job.spec.job.empty()) border.complain("spec", "has no job id");
+  if (job.spec.min_nodes == 0 || job.spec.min_nodes > job.spec.max_nodes) {
+    border.complain("spec", "needs 1 <= MIN <= MAX");
+  }
+  const bool must_stop = !needs_life && job.phase != Phase::kFinished && !job.server_left;
+  if (run.life && !ranks_are_whole(*run.life)) border.complain("ranks", "are not 0 to n-1");
+  for (const NodeRecord& node : run.nodes) {
+    if (!node.member) continue;
+    if (node.member->facts.name != node.node) border.complain("node", "is named differently");
+    if (node.member->works && must_stop && !job.stop) {
+      border.complain("node", "is to be stopped by no order");
+    }
+  }
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The records of a run <-> muster/v1/journal.proto, validated like everything else that comes
+// from outside: a journal may be older than this program, or damaged.
+#pragma once
+
+#include "launcher/rendezvous/core/record.h"
+#include "muster/v1/journal.pb.h"
+#include "proto/wire/border.h"
+
+namespace muster::rendezvous {
+
+// The progress travels inside the job's message.
+void write(const JobRecord& job, const ProgressRecord& progress, v1::JobRecord& to);
+void read(const v1::JobRecord& from, wire::Border& border, JobRecord& job,
+          ProgressRecord& progress);
+
+void write(const LifeRecord& from, v1::LifeRecord& to);
+LifeRecord read(const v1::LifeRecord& from, wire::Border& border);
+
+void write(const NodeRecord& from, v1::NodeRecord& to);
+NodeRecord read(const v1::NodeRecord& from, wire::Border& border);
+
+// What no server can have written, whatever its parts look like alone: a phase without what it
+// needs, ranks with holes. Complains; the machine takes only runs that pass.
+void check_run(const RunRecord& run, wire::Border& border);
+
+}  // namespace muster::rendezvous

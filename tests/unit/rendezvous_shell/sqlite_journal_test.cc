@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/shell/sqlite_journal.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <sqlite3.h>
+
+namespace muster::rendezvous {
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    std::string path = std::filesystem::temp_directory_path() / "muster-test-XXXXXX";
+    REQUIRE(mkdtemp(path.data()) != nullptr);
+    path_ = path;
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string file() const { return path_ + "/journal.db"; }
+
+ private:
+  std::string path_;
+};
+
+// A run of two nodes in the middle of its first generation, with a cause on one of them.
+Persist some_run(const std::string& job) {
+  Persist change;
+  change.record.spec.job = job;
+  change.record.spec.max_nodes = 2;
+  change.record.run = "run-of-" + job;
+  change.record.epoch = 1;
+  change.record.phase = Phase::kRunning;
+  change.record.generation = 0;
+  change.record.started = 1'700'000'000'000'000;
+  change.record.running = 1'700'000'000'500'000;
+  change.progress.best_step = 7;
+  LifeRecord life;
+  life.generation = 0;
+  life.ranks = {{"a", 0, 0, 2}, {"b", 1, 2, 1}};
+  life.master_addr = "10.0.0.1";
+  life.master_port = 20000;
+  change.life = life;
+  for (const char* name : {"a", "b"}) {
+    NodeRecord node;
+    node.node = name;
+    node.member = MemberRecord();
+    node.member->facts.name = name;
+    node.member->incarnation = 3;
+    node.member->work = 0;
+    node.member->works = true;
+    change.nodes.push_back(node);
+  }
+  CauseRecord cause;
+  cause.failure.node = "b";
+  cause.failure.exit_code = 1;
+  cause.failure.stderr_tail = std::string("a\0b\xff", 4);
+  cause.reported = cause.happened = 1'700'000'000'600'000;
+  change.nodes[1].causes.push_back(cause);
+  return change;
+}
+
+std::vector<RunRecord> in_memory(const std::vector<Action>& actions) {
+  std::vector<RunRecord> runs;
+  write_down(actions, runs);
+  return runs;
+}
+
+bool same(const std::vector<RunRecord>& a, const std::vector<RunRecord>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.job == y.job && x.progress == y.progress && x.life == y.life && x.nodes == y.nodes;
+  });
+}
+
+void write_all(const std::string& path, const std::vector<Action>& actions) {
+  auto journal = open_sqlite_journal(path);
+  REQUIRE(journal.ok());
+  REQUIRE((*journal)->commit(actions).ok());
+}
+
+std::string told(const std::string& path) {
+  auto journal = open_sqlite_journal(path);
+  if (!journal.ok()) return std::string(journal.status().message());
+  const auto contents = (*journal)->read();
+  return contents.ok() ? "" : std::string(contents.status().message());
+}
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void replace(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+void execute(const std::string& path, const char* sql) {
+  sqlite3* database = nullptr;
+  REQUIRE(sqlite3_open(path.c_str(), &database) == SQLITE_OK);
+  CHECK(sqlite3_exec(database, sql, nullptr, nullptr, nullptr) == SQLITE_OK);
+  sqlite3_close(database);
+}
+
+}  // namespace
+
+TEST_CASE("a journal gives back what was written, over and over", "[journal]") {
+  const Folder folder;
+  std::vector<Action> actions{some_run("one"), some_run("two")};
+  write_all(folder.file(), actions);
+
+  Persist later = some_run("one");
+  later.record.restarts_used = 1;
+  later.life.reset();
+  later.nodes.erase(later.nodes.begin());
+  later.nodes[0].member.reset();
+  later.removed = {"a"};
+  actions.emplace_back(later);
+  {
+    auto journal = open_sqlite_journal(folder.file());
+    REQUIRE(journal.ok());
+    auto before = (*journal)->read();
+    REQUIRE(before.ok());
+    CHECK(before->runs.size() == 2);
+    const std::vector<Action> more{later, Forget{"two", "run-of-two"}};
+    REQUIRE((*journal)->commit(more).ok());
+  }
+  actions.emplace_back(Forget{"two", "run-of-two"});
+  auto journal = open_sqlite_journal(folder.file());
+  REQUIRE(journal.ok());
+  const auto contents = (*journal)->read();
+  INFO(contents.status());
+  REQUIRE(contents.ok());
+  CHECK(same(contents->runs, in_memory(actions)));
+}
+
+TEST_CASE("the workers' keys live as long as their generation", "[journal]") {
+  const Folder folder;
+  const std::string binary("\0\xff", 2);
+  {
+    auto journal = open_sqlite_journal(folder.file());
+    REQUIRE(journal.ok());
+    REQUIRE((*journal)->put({"one", 0, "kept", binary}).ok());
+    REQUIRE((*journal)->put({"one", 0, "empty", ""}).ok());
+    REQUIRE((*journal)->put({"one", 0, "gone", "x"}).ok());
+    REQUIRE((*journal)->put({"one", 0, "gone", std::nullopt}).ok());
+    REQUIRE((*journal)->put({"one", 1, "kept", "other generation"}).ok());
+    const std::vector<Action> closes{CloseStore{"one", 1}};
+    REQUIRE((*journal)->commit(closes).ok());
+  }
+  auto journal = open_sqlite_journal(folder.file());
+  REQUIRE(journal.ok());
+  const auto contents = (*journal)->read();
+  REQUIRE(contents.ok());
+  REQUIRE(contents->keys.size() == 2);
+  CHECK(contents->keys[0].key == "empty");
+  CHECK(contents->keys[0].value == "");
+  CHECK(contents->keys[1].key == "kept");
+  CHECK(contents->keys[1].value == binary);
+}
+
+TEST_CASE("a journal is one process's", "[journal]") {
+  const Folder folder;
+  auto first = open_sqlite_journal(folder.file());
+  REQUIRE(first.ok());
+  const auto second = open_sqlite_journal(folder.file());
+  REQUIRE_FALSE(second.ok());
+  CHECK(second.status().message() == folder.file() + " is in use by another process");
+}
+
+TEST_CASE("what is not our journal is refused, with what to do", "[journal]") {
+  const Folder folder;
+  const std::string aside =
+      "; to begin anew, which forgets its jobs, move " + folder.file() + "* away";
+  SECTION("some other file") {
+    replace(folder.file(), std::string(4096, 'x'));
+    CHECK(told(folder.file()) == folder.file() + " is not a journal" + aside);
+  }
+  SECTION("another program's database") {
+    execute(folder.file(), "CREATE TABLE t(x)");
+    CHECK(told(folder.file()) == folder.file() + " belongs to another program" + aside);
+  }
+  SECTION("a newer format") {
+    write_all(folder.file(), {some_run("one")});
+    execute(folder.file(), "PRAGMA user_version = 2");
+    CHECK(told(folder.file()) ==
+          folder.file() +
+              " has format 2, and this version of muster knows 1: start the version that wrote it" +
+              aside);
+  }
+  SECTION("a value that was changed") {
+    write_all(folder.file(), {some_run("one")});
+    execute(folder.file(), "UPDATE nodes SET record = CAST(record || x'00' AS BLOB)");
+    CHECK(told(folder.file()) == folder.file() + " is damaged (a checksum is wrong)" + aside);
+  }
+  SECTION("a record that no server writes") {
+    Persist change = some_run("one");
+    change.life.reset();
+    write_all(folder.file(), {change});
+    CHECK(told(folder.file()) ==
+          folder.file() +
+              " is damaged (run run-of-one: phase: runs a generation that is not there)" + aside);
+  }
+  SECTION("a folder in its place") {
+    std::filesystem::create_directory(folder.file());
+    CHECK(told(folder.file()) == folder.file() + " is not a file");
+  }
+  SECTION("the log of a file that is gone") {
+    replace(folder.file() + "-wal", "x");
+    CHECK(told(folder.file()) ==
+          folder.file() + " is gone, and what was last written to it is not" + aside);
+  }
+}
+
+TEST_CASE("a damaged journal is never read as if it were whole", "[journal]") {
+  const Folder folder;
+  const std::vector<Action> actions{some_run("one"), some_run("two")};
+  write_all(folder.file(), actions);
+  const std::string whole = bytes_of(folder.file());
+  const std::vector<RunRecord> truth = in_memory(actions);
+  int noticed = 0;
+  for (std::size_t at = 0; at < whole.size(); at += 61) {
+    std::string bytes = whole;
+    bytes[at] = static_cast<char>(bytes[at] ^ 0x10);
+    replace(folder.file(), bytes);
+    auto journal = open_sqlite_journal(folder.file());
+    if (!journal.ok()) {
+      ++noticed;
+      continue;
+    }
+    const auto contents = (*journal)->read();
+    INFO("byte " << at);
+    if (!contents.ok()) {
+      ++noticed;
+      CHECK(contents.status().message().find(folder.file()) == 0);
+    } else {
+      CHECK(same(contents->runs, truth));  // it hit what is not in use
+    }
+  }
+  CHECK(noticed > 0);
+  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{4096},
+                                   whole.size() - 4096}) {
+    replace(folder.file(), whole.substr(0, length));
+    INFO(length);
+    CHECK_FALSE(told(folder.file()).empty());
+  }
+}
+
+}  // namespace muster::rendezvous
