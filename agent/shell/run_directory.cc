@@ -85,6 +85,18 @@ absl::Status check_log_dir(const std::string& base, const JobId& job) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> make_server_folder(const std::string& base, const JobId& job) {
+  const std::string job_path = base + "/" + path_component(job);
+  absl::Status status = check_owner(base);
+  if (status.ok()) status = make_folders(job_path);
+  if (!status.ok()) return status;
+  const std::string path = job_path + "/server";
+  if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+    return absl::UnavailableError("cannot create " + path + ": " + std::strerror(errno));
+  }
+  return path;
+}
+
 RunDirectory::RunDirectory(std::string base, JobId job,
                            std::function<void(const std::string&)> made)
     : base_(std::move(base)), on_made_(std::move(made)) {

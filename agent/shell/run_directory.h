@@ -4,6 +4,7 @@
 //   BASE/<job>/run-<run id>/gen-<g>/rank-<r>/{stdout.log,stderr.log,error.json}, meta.json
 //   BASE/<job>/run-<run id>/agent.log
 //   BASE/<job>/latest -> run-<run id>
+//   BASE/<job>/server/ of the node that hosts a multi-node job's server
 // Folders are made when something goes there and at no other time: a run without a failure and
 // without --redirects or --tee leaves nothing. Nothing is reused: run and generation are new each.
 //
@@ -28,6 +29,10 @@ std::string default_log_dir(const std::map<std::string, std::string>& environmen
 // Whether a job's logs could be written below `base`; makes `base` where it is missing. For a
 // refusal at the start: later trouble costs a line, not the job.
 absl::Status check_log_dir(const std::string& base, const JobId& job);
+
+// BASE/<job>/server, made where it is missing, for this user's eyes only: an embedded server's
+// own folder.
+absl::StatusOr<std::string> make_server_folder(const std::string& base, const JobId& job);
 
 struct RankMeta {
   NodeName node;

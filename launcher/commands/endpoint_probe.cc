@@ -163,7 +163,9 @@ struct EndpointProbe::State : std::enable_shared_from_this<EndpointProbe::State>
   }
 
   void listen() {
-    server = options.make_server();
+    absl::StatusOr<std::unique_ptr<rendezvous::RendezvousServer>> made = options.make_server();
+    if (!made.ok()) return finish(2, cat(made.status().message()));
+    server = *std::move(made);
     const std::string host = listen_host(options.endpoint.host, addresses, own);
     const absl::StatusOr<int> port = server->listen(host, options.endpoint.port);
     if (port.ok()) {

@@ -29,7 +29,8 @@ struct ProbeOptions {
   Duration join_timeout = 600s;
   Duration report_every = 10s;
   std::string server_instance;  // of the server that make_server makes
-  std::function<std::unique_ptr<rendezvous::RendezvousServer>()> make_server;
+  // An error is final: this process could host, and may not.
+  std::function<absl::StatusOr<std::unique_ptr<rendezvous::RendezvousServer>>()> make_server;
   std::function<void(const std::string&)> say;  // a line for people while waiting
 };
 

@@ -20,6 +20,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/options.h"
+#include "launcher/commands/server_journal.h"
 #include "launcher/commands/server_options.h"
 #include "launcher/commands/small_flags.h"
 #include "launcher/commands/text.h"
@@ -35,14 +36,15 @@ constexpr std::string_view kHelp =
     "\n"
     "Runs a rendezvous server of its own, for any number of jobs. Nodes reach it with\n"
     "`muster run --rdzv-endpoint HOST:PORT --rdzv-id JOB ...`. Unlike a server inside\n"
-    "`muster run` it does not go down with one of the job's nodes. Told to stop, it leaves its\n"
-    "jobs to their agents, which go on for their --server-grace and hand them to the server\n"
-    "that is started next.\n"
+    "`muster run` it does not go down with one of the job's nodes. What it knows is in its state\n"
+    "directory before it acts on it: killed or told to stop, and started again within the\n"
+    "agents' --server-grace, it goes on with the same generations, whose workers kept running.\n"
     "\n"
     "  --listen [HOST]:PORT\n"
     "        where to listen; no HOST: every address of this machine; port 0: any free one\n"
     "  --state-dir DIR\n"
-    "        created where missing, and locked: one server at a time\n"
+    "        journal.db (SQLite); created where missing, and locked: one server at a time. A\n"
+    "        damaged or newer journal is refused; move it away to begin anew\n"
     "  -h, --help\n"
     "        this text\n"
     "\n"
@@ -93,7 +95,8 @@ std::string left_behind(const std::vector<rendezvous::JobView>& jobs) {
              "; start one at this address again to take over");
 }
 
-int serve(const Endpoint& endpoint, const EnvironmentMap& environment) {
+int serve(const Endpoint& endpoint, const std::string& state_dir,
+          const EnvironmentMap& environment) {
   const agent::StartingState start = agent::capture_starting_state();
   const std::vector<int> signals = agent::stop_signals(start);
   agent::take_signals(start, signals);
@@ -106,14 +109,17 @@ int serve(const Endpoint& endpoint, const EnvironmentMap& environment) {
     exit_code = kExitInternal;
     loop.stop();
   };
+  if (const absl::Status status = open_server_journal(state_dir, options); !status.ok()) {
+    return refuse(cat("--state-dir: ", status.message()));
+  }
+  const std::string from_before = taken_over(options.written);
   std::optional<rendezvous::RendezvousServer> server;
   server.emplace(loop.context(), std::move(options));
   const absl::StatusOr<int> port = server->listen(endpoint.host, endpoint.port);
   if (!port.ok()) return refuse(cat("--listen ", endpoint.text(), ": ", port.status().message()));
-  say("state is kept in memory in this version: when this server ends, its agents hand their jobs "
-      "to the next one, which starts a new generation of each");
   say(cat("rendezvous server listening on ",
-          endpoint.host.empty() ? "every address, port " : cat(endpoint.host, ":"), *port));
+          endpoint.host.empty() ? "every address, port " : cat(endpoint.host, ":"), *port,
+          ", state in ", state_dir, ": ", from_before));
 
   bool stopping = false;
   const agent::SignalWatch watch(loop.context(), signals, [&](const agent::SignalInfo& info) {
@@ -145,7 +151,7 @@ int rendezvous_command(const Words& words) {
   if (!endpoint.ok()) return refuse(cat("--listen: ", endpoint.status().message()));
   const absl::StatusOr<int> lock = lock_directory(line->get("state-dir"));
   if (!lock.ok()) return refuse(cat("--state-dir ", lock.status().message()));
-  const int code = serve(*endpoint, read_environment());
+  const int code = serve(*endpoint, line->get("state-dir"), read_environment());
   close(*lock);
   return code;
 }

@@ -7,6 +7,7 @@
 #include <exception>
 #include <fcntl.h>
 #include <optional>
+#include <set>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "agent/shell/event_writer.h"
 #include "agent/shell/grpc_link.h"
 #include "agent/shell/io_loop.h"
+#include "agent/shell/run_directory.h"
 #include "agent/shell/scratch.h"
 #include "agent/shell/signals.h"
 #include "agent/shell/store_proxy.h"
@@ -26,6 +28,7 @@
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/open_files.h"
 #include "launcher/commands/registry.h"
+#include "launcher/commands/server_journal.h"
 #include "launcher/commands/server_options.h"
 #include "launcher/commands/tap_link.h"
 #include "launcher/commands/text.h"
@@ -49,7 +52,7 @@ class RunJob {
     signals_.emplace(loop_.context(), signals,
                      [this](const agent::SignalInfo& info) { on_signal(info.signal); });
     if (options_.standalone) {
-      server_ = make_server();
+      server_ = *make_server();  // keeps no journal, so nothing can be wrong with it
       start_agent();
     } else {
       look_for_server();
@@ -117,8 +120,27 @@ class RunJob {
     });
   }
 
-  std::unique_ptr<RendezvousServer> make_server() {
+  // Only a server with other nodes to serve can be missed by anybody.
+  absl::Status open_journal(rendezvous::ServerOptions& server) {
+    const std::string base = log_dir_of(options_, plan_.environment);
+    if (options_.standalone || options_.max_nodes == 1 || base == "/dev/null") {
+      return absl::OkStatus();
+    }
+    const absl::StatusOr<std::string> folder = agent::make_server_folder(base, plan_.job);
+    absl::Status status = folder.status();
+    if (folder.ok()) status = open_server_journal(*folder, server);
+    for (const rendezvous::RunRecord& run : server.written.runs) {
+      if (run.job.outcome || run.job.server_left) runs_before_.insert(run.job.run);
+    }
+    if (!absl::IsUnavailable(status)) return status;
+    say(cat("the server keeps its state in memory, and cannot be started again: ",
+            status.message()));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<RendezvousServer>> make_server() {
     rendezvous::ServerOptions server = server_options(plan_.environment, instance_);
+    if (absl::Status status = open_journal(server); !status.ok()) return status;
     server.machine.only_job = plan_.job;
     if (!options_.server_events.empty()) {
       server_events_.emplace(options_.server_events, plan_.node, plan_.job);
@@ -128,7 +150,8 @@ class RunJob {
       const absl::Status status = server_events_->write(run, event);
       if (!status.ok()) say(cat("--server-events: ", status.message()));
     };
-    server.on_job_over = [this](const JobId&, const RunId&, const Outcome&) {
+    server.on_job_over = [this](const JobId&, const RunId& run, const Outcome&) {
+      if (runs_before_.contains(run)) return;  // of an earlier process, kept for late askers
       job_over_ = true;
       if (phase_ == Phase::kLingering) end(result_->exit_code);
     };
@@ -306,6 +329,7 @@ class RunJob {
   std::string reached_addr_;
   std::vector<std::string> unfired_;
   std::optional<agent::RunResult> result_;
+  std::set<RunId> runs_before_;  // over when this process began
   bool job_over_ = false;
   bool leaving_ = false;
   int exit_code_ = kExitInternal;

@@ -2,49 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two nodes on loopback addresses, each its own `muster run`; losses, leaves, and the server's."""
 import os
+import shutil
 import signal
 import time
 
-from harness import MusterCase, alive, free_port, main, until
+from harness import alive, free_port, main, until
+from two_nodes import TwoNodes
 
-# Generation 0 runs until told otherwise; later ones end well once everybody is there.
-HOLD = ("echo $RANK $WORLD_SIZE $GROUP_RANK $MUSTER_GENERATION $MUSTER_RESTART_REASON "
-        "$TORCHELASTIC_RESTART_COUNT $MASTER_ADDR $MASTER_PORT >> seen.$MUSTER_NODE.$LOCAL_RANK\n"
-        "trap 'exit 1' TERM\nwhile [ ! -e go.$MUSTER_GENERATION ]; do sleep 0.01; done\n")
-
-
-class TwoNodes(MusterCase):
-
-    def setUp(self):
-        super().setUp()
-        self.port = free_port()
-        self.worker = self.script(HOLD)
-
-    def node(self, rank, *arguments, nnodes="2", program=None, host="127.0.0.2", **options):
-        """The same line on both nodes but for --node-rank and --advertise-addr."""
-        return self.run_job("--nnodes", nnodes, "--nproc-per-node", "2", "--rdzv-id", "job",
-                            "--rdzv-endpoint", f"{host}:{self.port}", "--node-name", f"n{rank}",
-                            "--node-rank", str(rank), "--advertise-addr", f"127.0.0.{2 + rank}",
-                            *arguments, program or self.worker, **options)
-
-    def server(self):
-        server = self.muster("rendezvous", "--listen", f"127.0.0.2:{self.port}",
-                             "--state-dir", self.path("server"))
-        until(lambda: str(self.port) in server.out + server.err, "the server's line")
-        return server
-
-    def let_go(self, generation):
-        open(self.path(f"go.{generation}"), "w", encoding="utf-8").close()
-
-    def pids(self, job, generation):
-        return [event["pid"] for event in self.events(job, "worker_started", generation=generation)]
-
-    def formed(self, job, generation):
-        return self.until_event(job, "generation_formed", generation=generation)[0]
-
-    def seen(self, node, local_rank=0):
-        with open(self.path(f"seen.n{node}.{local_rank}"), encoding="utf-8") as file:
-            return [line.split() for line in file]
+class TwoNodesTest(TwoNodes):
 
     def test_success_and_the_same_world_on_both(self):
         for order in ((0, 1), (1, 0)):
@@ -166,7 +131,7 @@ class TwoNodes(MusterCase):
             self.assertEqual(self.events(node, "node_left"), [])
             self.assertEqual(self.events(node, "job_finished")[0]["restarts_used"], 0)
 
-    def test_embedded_server_started_again_adopts_the_job(self):
+    def test_embedded_server_started_again_without_its_journal_adopts_the_job(self):
         nodes = self.both_running("--server-grace", "30s")
         # One charged restart first: the number must survive the server.
         os.kill(self.pids(nodes[1], 0)[0], signal.SIGKILL)
@@ -174,6 +139,7 @@ class TwoNodes(MusterCase):
         run = self.events(nodes[1], "generation_running", generation=1)[0]["run"]
         os.kill(nodes[0].agent(), signal.SIGKILL)
         self.assertEqual(nodes[0].code(), 70)
+        shutil.rmtree(self.path("state/muster/job/server"))
         again = self.node(0, "--server-grace", "30s", "--max-restarts", "3", nnodes="1:2")
         formed = self.formed(nodes[1], 2)
         self.assertEqual(formed["reason"], "state_lost")
@@ -194,9 +160,12 @@ class TwoNodes(MusterCase):
         self.assertIn("1 live job (job) goes on without a server for the --server-grace of 50s",
                       server.err)
         again = self.server()
-        self.assertEqual(self.formed(nodes[1], 1)["reason"], "state_lost")
-        self.let_go(1)
+        self.assertIn("1 job (job) goes on", again.err)
+        for node in nodes:
+            self.until_event(node, "server_recovered")
+        self.let_go(0)
         self.assertEqual([node.code() for node in nodes], [0, 0], nodes[0].err + nodes[1].err)
+        self.assertEqual(self.events(nodes[0], "generation_formed", generation=1), [])
         again.signal(signal.SIGTERM)
         self.assertEqual(again.code(), 0, again.err)
         self.assertIn("no job is live", again.err)

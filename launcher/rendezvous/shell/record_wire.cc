@@ -179,8 +179,8 @@ void read(const v1::JobRecord& from, wire::Border& border, JobRecord& to,
   to.epoch = border.between<std::uint64_t>("epoch", from.epoch(), 1, 1ULL << 62U);
   to.phase = border.enumerator("phase", from.phase(), Phase::kFinished);
   to.generation = border.generation("generation", from.generation());
-  to.last_incarnation = border.between<std::uint64_t>("last_incarnation", from.last_incarnation(),
-                                                      0, 1ULL << 62U);
+  to.last_incarnation =
+      border.between<std::uint64_t>("last_incarnation", from.last_incarnation(), 0, 1ULL << 62U);
   to.state_lost = from.state_lost();
   to.server_left = from.server_left();
   to.started = time("started_us", from.started_us(), border);

@@ -3,9 +3,8 @@
 
 #include <filesystem>
 #include <map>
-#include <utility>
-
 #include <sqlite3.h>
+#include <utility>
 
 #include "launcher/rendezvous/shell/record_wire.h"
 #include "proto/base/rng.h"
@@ -205,8 +204,7 @@ absl::StatusOr<Message> message_in(const Statement& row, int record, int sum) {
   return message;
 }
 
-absl::Status SqliteJournal::read_runs(std::map<RunId, RunRecord>& runs,
-                                      std::vector<RunId>& order) {
+absl::Status SqliteJournal::read_runs(std::map<RunId, RunRecord>& runs, std::vector<RunId>& order) {
   Statement rows(database_.get(), "SELECT run, record, sum FROM runs ORDER BY number");
   while (rows.next()) {
     const absl::StatusOr<v1::JobRecord> message = message_in<v1::JobRecord>(rows, 1, 2);
@@ -264,8 +262,8 @@ absl::StatusOr<JournalContents> SqliteJournal::read() {
   std::map<RunId, RunRecord> runs;
   std::vector<RunId> order;
   JournalContents contents;
-  for (const absl::Status& status : {read_runs(runs, order), read_lives(runs), read_nodes(runs),
-                                     read_keys(contents.keys)}) {
+  for (const absl::Status& status :
+       {read_runs(runs, order), read_lives(runs), read_nodes(runs), read_keys(contents.keys)}) {
     if (!status.ok()) return status;
   }
   for (const RunId& id : order) {
@@ -295,8 +293,7 @@ absl::Status cannot_use(sqlite3* database, const std::string& path) {
     case SQLITE_NOTADB: return absl::DataLossError(path + " is not a journal" + move_aside(path));
     case SQLITE_CORRUPT:
       return absl::DataLossError(path + " is damaged (" + why + ")" + move_aside(path));
-    case SQLITE_BUSY:
-      return absl::UnavailableError(path + " is in use by another process");
+    case SQLITE_BUSY: return absl::UnavailableError(path + " is in use by another process");
     default: return absl::UnavailableError(path + ": " + why);
   }
 }
@@ -322,9 +319,8 @@ absl::Status check_format(sqlite3* database, const std::string& path) {
 
 absl::StatusOr<Database> open_database(const std::string& path, int flags) {
   sqlite3* raw = nullptr;
-  const int opened =
-      sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | flags,
-                      nullptr);
+  const int opened = sqlite3_open_v2(path.c_str(), &raw,
+                                     SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | flags, nullptr);
   Database database(raw);
   if (raw == nullptr) return absl::UnavailableError(path + ": out of memory");
   if (opened != SQLITE_OK) return cannot_use(raw, path);

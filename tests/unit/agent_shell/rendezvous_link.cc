@@ -80,6 +80,7 @@ struct LocalServer::State : std::enable_shared_from_this<LocalServer::State> {
     });
   }
   void operator()(const rendezvous::Persist&) {}
+  void operator()(const rendezvous::Forget&) {}
   void operator()(const rendezvous::Emit& order) {
     events.push_back(order.event);
     if (heard) heard(order.event);

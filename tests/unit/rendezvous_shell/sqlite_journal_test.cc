@@ -5,11 +5,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sqlite3.h>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
-#include <sqlite3.h>
 
 namespace muster::rendezvous {
 namespace {
@@ -244,8 +244,8 @@ TEST_CASE("a damaged journal is never read as if it were whole", "[journal]") {
     }
   }
   CHECK(noticed > 0);
-  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{4096},
-                                   whole.size() - 4096}) {
+  for (const std::size_t length :
+       {std::size_t{0}, std::size_t{1}, std::size_t{4096}, whole.size() - 4096}) {
     replace(folder.file(), whole.substr(0, length));
     INFO(length);
     CHECK_FALSE(told(folder.file()).empty());

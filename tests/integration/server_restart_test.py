@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A rendezvous server is killed and started again: what its journal holds goes on."""
+import os
+import shutil
+import signal
+
+from harness import alive, main, until
+from two_nodes import TwoNodes
+
+
+class ServerRestartTest(TwoNodes):
+
+    def running(self, *arguments, **options):
+        nodes = [self.node(rank, *arguments, **options) for rank in (0, 1)]
+        for node in nodes:
+            self.until_event(node, "generation_running", generation=0)
+        return nodes
+
+    def kill(self, server):
+        server.signal(signal.SIGKILL)
+        self.assertEqual(server.code(), 137)
+
+    def test_the_same_generation_goes_on_with_the_same_workers(self):
+        server = self.server()
+        nodes = self.running("--max-restarts", "1")
+        workers = [pid for node in nodes for pid in self.pids(node, 0)]
+        self.assertEqual(len(workers), 4)
+        for times in range(2):
+            for node in nodes:
+                before = len(self.events(node, "server_recovered"))
+                self.assertEqual(before, times)
+            self.kill(server)
+            server = self.server()
+            self.assertIn("1 job (job) goes on", server.err)
+            for node in nodes:
+                self.until_event(node, "server_recovered", count=times + 1)
+        self.assertEqual([pid for pid in workers if not alive(pid)], [])
+        self.let_go(0)
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[0].err + nodes[1].err)
+        for node in nodes:
+            self.assertEqual(self.events(node, "job_finished")[0]["restarts_used"], 0)
+            self.assertEqual(len(self.events(node, "generation_formed")), 1)
+        self.kill(server)
+
+    def test_a_failure_while_no_server_is_there_costs_one_restart(self):
+        server = self.server()
+        nodes = self.running("--max-restarts", "1")
+        self.kill(server)
+        os.kill(self.pids(nodes[1], 0)[0], signal.SIGKILL)
+        server = self.server()
+        for node in nodes:
+            self.until_event(node, "generation_running", generation=1)
+        failed = self.events(nodes[0], "generation_failed")[0]["first_cause"]
+        self.assertEqual((failed["node"], failed["signal"]), ("n1", "SIGKILL"))
+        self.kill(server)
+        server = self.server()
+        self.let_go(1)
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[0].err + nodes[1].err)
+        self.assertEqual(self.events(nodes[0], "job_finished")[0]["restarts_used"], 1)
+        self.kill(server)
+
+    def test_a_server_that_stays_away_is_76(self):
+        server = self.server()
+        nodes = self.running("--server-grace", "2s")
+        workers = [pid for node in nodes for pid in self.pids(node, 0)]
+        self.kill(server)
+        self.assertEqual([node.code() for node in nodes], [76, 76], nodes[0].err + nodes[1].err)
+        self.assertEqual([pid for pid in workers if alive(pid)], [])
+
+    def test_an_outcome_is_kept(self):
+        server = self.server()
+        self.let_go(0)
+        nodes = [self.node(rank) for rank in (0, 1)]
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[0].err + nodes[1].err)
+        self.kill(server)
+        server = self.server()
+        status = self.muster("status", "--rendezvous", f"127.0.0.2:{self.port}", "--json")
+        self.assertEqual(status.code(), 0, status.err)
+        self.assertIn('"succeeded"', status.out)
+        # Another run of the same job begins anew beside it.
+        again = [self.node(rank) for rank in (0, 1)]
+        self.assertEqual([node.code() for node in again], [0, 0], again[0].err + again[1].err)
+        self.assertNotEqual(self.events(again[0], "job_finished")[0]["run"],
+                            self.events(nodes[0], "job_finished")[0]["run"])
+        self.kill(server)
+
+    def test_an_embedded_server_is_started_again_with_its_node(self):
+        nodes = self.running("--server-grace", "30s", "--max-restarts", "3", nnodes="1:2")
+        run = self.events(nodes[1], "generation_running")[0]["run"]
+        os.kill(nodes[0].agent(), signal.SIGKILL)
+        self.assertEqual(nodes[0].code(), 70)
+        again = self.node(0, "--server-grace", "30s", "--max-restarts", "3", nnodes="1:2")
+        formed = self.formed(nodes[1], 1)
+        self.assertEqual((formed["reason"], formed["run"]), ("node_lost", run))
+        self.until_event(again, "generation_running", generation=1)
+        self.let_go(1)
+        self.assertEqual([again.code(), nodes[1].code()], [0, 0], again.err + nodes[1].err)
+        self.assertEqual(self.events(again, "job_finished")[0]["restarts_used"], 0)
+
+    def test_a_damaged_journal_is_refused_and_kept(self):
+        server = self.server()
+        nodes = self.running("--server-grace", "2s")
+        self.kill(server)
+        journal = self.path("server/journal.db")
+        for name in os.listdir(self.path("server")):
+            if name.startswith("journal.db-"):
+                os.remove(self.path("server/" + name))
+        with open(journal, "r+b") as file:
+            file.truncate(4096)
+        damaged = self.muster("rendezvous", "--listen", f"127.0.0.2:{self.port}",
+                              "--state-dir", self.path("server"))
+        self.assertEqual(damaged.code(), 2, damaged.err)
+        self.assertEqual(len(damaged.err.splitlines()), 1, damaged.err)
+        self.assertIn("--state-dir", damaged.err)
+        self.assertIn(f"move {journal}* away", damaged.err)
+        self.assertEqual(os.path.getsize(journal), 4096)
+        self.assertEqual([node.code() for node in nodes], [76, 76])
+
+    def test_an_embedded_server_says_what_it_cannot_write(self):
+        shutil.rmtree(self.path("state"), ignore_errors=True)
+        with open(self.path("state"), "w", encoding="utf-8") as file:
+            file.write("in the way")
+        nodes = self.running()
+        until(lambda: "keeps its state in memory" in nodes[0].err, "the line")
+        self.let_go(0)
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[0].err + nodes[1].err)
+
+
+if __name__ == "__main__":
+    main()
