@@ -49,6 +49,7 @@ Job::~Job() {
 }
 
 void Job::end() {
+  stirred_ = true;
   advance();
   check_over();
   say_waiting();

@@ -185,6 +185,7 @@ class Job {
   std::optional<Instant> recovered_due() const;
 
   // ---- job_record.cc
+  void write_down_changes(std::vector<Action>& out);
   JobRecord record() const;
   ProgressRecord progress_record() const;
   LifeRecord life_record() const;
@@ -371,7 +372,9 @@ class Job {
 
   std::optional<std::string> recovered_;  // from a journal; what its agents are told of it
 
-  // What the journal holds, and what a step changed of the rest.
+  // What the journal holds, and what a step changed of the rest. A heartbeat, by far the most
+  // frequent fact, stirs nothing.
+  bool stirred_ = true;
   JobRecord written_;
   bool life_touched_ = false;
   std::set<NodeName> touched_;

@@ -196,6 +196,7 @@ void Job::server_leaves(const std::string& reason, Instant now) {
   for (const auto& [name, member] : members_)
     send(member, ServerLeaving{reason});
   server_left_ = true;
+  stirred_ = true;
 }
 
 }  // namespace muster::rendezvous

@@ -36,26 +36,30 @@ std::optional<Instant> Job::past(std::optional<WallTime> at) const {
 // ---------------------------------------------------------------- writing
 
 void Job::take(std::vector<Action>& out) {
-  JobRecord now = record();
-  if (now != written_ || life_touched_ || !touched_.empty()) {
-    Persist change;
-    change.progress = progress_record();
-    if (life_touched_) change.life = life_record();
-    for (const NodeName& name : touched_) {
-      if (std::optional<NodeRecord> node = node_record(name)) {
-        change.nodes.push_back(std::move(*node));
-      } else {
-        change.removed.push_back(name);
-      }
-    }
-    written_ = now;
-    change.record = std::move(now);
-    life_touched_ = false;
-    touched_.clear();
-    out.emplace_back(std::move(change));
-  }
+  if (stirred_) write_down_changes(out);
+  stirred_ = false;
   std::move(out_.begin(), out_.end(), std::back_inserter(out));
   out_.clear();
+}
+
+void Job::write_down_changes(std::vector<Action>& out) {
+  JobRecord now = record();
+  if (now == written_ && !life_touched_ && touched_.empty()) return;
+  Persist change;
+  change.progress = progress_record();
+  if (life_touched_) change.life = life_record();
+  for (const NodeName& name : touched_) {
+    if (std::optional<NodeRecord> node = node_record(name)) {
+      change.nodes.push_back(std::move(*node));
+    } else {
+      change.removed.push_back(name);
+    }
+  }
+  written_ = now;
+  change.record = std::move(now);
+  life_touched_ = false;
+  touched_.clear();
+  out.emplace_back(std::move(change));
 }
 
 JobRecord Job::record() const {
@@ -88,6 +92,9 @@ JobRecord Job::record() const {
     record.life_ended = life_->ended;
     record.committed = wall(life_->committed_at);
     record.running = wall(life_->running_at);
+    if (life_->recovered) {
+      record.recovered = RecoveredRecord{*life_->recovered, wall(life_->recovers_from)};
+    }
   }
   record.ever_execed = ever_execed_;
   record.kept = kept_;
@@ -261,6 +268,10 @@ void Job::restore_life(const LifeRecord& from, const RunRecord& run) {
   life.committed_at = past(run.job.committed);
   life.running_at = past(run.job.running);
   life.kept_at = past(run.progress.kept);
+  if (run.job.recovered) {
+    life.recovered = run.job.recovered->event;
+    life.recovers_from = past(run.job.recovered->failed);
+  }
   for (const MemberRanks& ranks : life.ranks) {
     life.group_ranks[ranks.node] = ranks.group_rank;
     life.world_size += ranks.count;

@@ -173,6 +173,7 @@ bool Job::try_running() {
 // Once, with the first progress or without any: when it took too long, or the generation ends.
 void Job::tell_recovered() {
   if (!life_->recovered) return;
+  stirred_ = true;
   publish_event(job_event(*life_->recovered));
   life_->recovered.reset();
 }

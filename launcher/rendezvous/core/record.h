@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/base/events.h"
 #include "proto/base/ids.h"
 #include "proto/base/job.h"
 #include "proto/base/messages.h"
@@ -53,6 +54,13 @@ struct RecoveryRecord {
   WallTime detected = 0;
   WallTime stopped = 0;
   bool operator==(const RecoveryRecord&) const = default;
+};
+
+// A recovery that is complete but for the first progress of the new generation.
+struct RecoveredRecord {
+  event::Recovered event;
+  WallTime failed = 0;
+  bool operator==(const RecoveredRecord&) const = default;
 };
 
 // What heartbeats change. Written along with everything else, never for its own sake.
@@ -91,6 +99,7 @@ struct JobRecord {
   std::optional<WallTime> backoff_until;  // kBackoff
   std::optional<StopRecord> stop;
   std::optional<RecoveryRecord> recovery;
+  std::optional<RecoveredRecord> recovered;
 
   // The generation committed last.
   bool life_ended = false;

@@ -34,6 +34,15 @@ void write_parts(const JobRecord& from, v1::JobRecord& to) {
     to.mutable_recovery()->set_detected_us(from.recovery->detected);
     to.mutable_recovery()->set_stopped_us(from.recovery->stopped);
   }
+  if (from.recovered) {
+    v1::RecoveredRecord& recovered = *to.mutable_recovered();
+    recovered.set_detect_ns(from.recovered->event.detect.count());
+    recovered.set_stop_ns(from.recovered->event.stop.count());
+    recovered.set_form_ns(from.recovered->event.form.count());
+    recovered.set_spawn_ns(from.recovered->event.spawn.count());
+    recovered.set_total_ns(from.recovered->event.total.count());
+    recovered.set_failed_us(from.recovered->failed);
+  }
   if (from.last_failure) wire::write(*from.last_failure, *to.mutable_last_failure());
   for (const auto& [at, signal] : from.leaves) {
     v1::LeaveRecord& leave = *to.add_leaves();
@@ -55,6 +64,17 @@ void read_parts(const v1::JobRecord& from, wire::Border& border, JobRecord& to) 
     to.recovery = RecoveryRecord{time("recovery", from.recovery().failed_us(), border),
                                  time("recovery", from.recovery().detected_us(), border),
                                  time("recovery", from.recovery().stopped_us(), border)};
+  }
+  if (from.has_recovered()) {
+    const v1::RecoveredRecord& recovered = from.recovered();
+    to.recovered = border.within("recovered", [&] {
+      return RecoveredRecord{{border.duration("detect_ns", recovered.detect_ns()),
+                              border.duration("stop_ns", recovered.stop_ns()),
+                              border.duration("form_ns", recovered.form_ns()),
+                              border.duration("spawn_ns", recovered.spawn_ns()),
+                              border.duration("total_ns", recovered.total_ns()), std::nullopt},
+                             time("failed_us", recovered.failed_us(), border)};
+    });
   }
   if (from.has_last_failure()) {
     to.last_failure =
