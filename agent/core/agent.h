@@ -48,7 +48,7 @@ struct AgentConfig {
   bool substitute_local_rank = true;
   bool pass_local_rank = false;  // append --local-rank=N
   std::string role_name = "default";
-  Environment environment;            // the agent's own, to be overlaid
+  Environment environment;            // the agent's own, less its options, to be overlaid
   bool scheduler_strips_pmi = false;  // slurm and mpi: PMI_*, PMIX_*, OMPI_COMM_WORLD_* go
   std::string store_endpoint;         // MUSTER_STORE, "127.0.0.1:port"
   std::string store_token_file;       // MUSTER_STORE_TOKEN_FILE

@@ -9,16 +9,14 @@
 namespace muster::agent {
 namespace {
 
-// Our options are MUSTER_<NAME>; a worker that starts `muster run` itself must not inherit them.
-// The variables that we give start the same way and are set afterwards.
-constexpr std::string_view kOwnPrefix = "MUSTER_";
-
 // What a process started by srun or mpirun carries; a worker that sees it would take its own
 // MPI library for part of the outer step.
 constexpr std::array<std::string_view, 3> kStepPrefixes{"PMI_", "PMIX_", "OMPI_COMM_WORLD_"};
 
 bool is_dropped(const std::string& name, bool strip_step) {
-  if (name.starts_with(kOwnPrefix)) return true;
+  for (const std::string_view given : kVariablesOfWorkers) {
+    if (name == given) return true;
+  }
   if (name == "TORCHELASTIC_ERROR_FILE") return true;  // the agent's own; the shell sets theirs
   if (!strip_step) return false;
   for (const std::string_view prefix : kStepPrefixes) {

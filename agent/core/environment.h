@@ -5,13 +5,23 @@
 // paths (see WorkerPlan). Any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/core/agent.h"
 
 namespace muster::agent {
+
+// The MUSTER_ variables that workers are given. Inherited ones (of a launcher around this one) are
+// of another worker, and never reach ours; every other variable that the configuration holds does.
+inline constexpr std::array<std::string_view, 11> kVariablesOfWorkers{
+    "MUSTER_JOB_ID",           "MUSTER_RUN_ID",         "MUSTER_NODE",
+    "MUSTER_GENERATION",       "MUSTER_RESTART_REASON", "MUSTER_STORE",
+    "MUSTER_STORE_TOKEN_FILE", "MUSTER_PROGRESS_FILE",  "MUSTER_STOP_FILE",
+    "MUSTER_ASSIGNMENT_FILE",  "MUSTER_RUN_DIR"};
 
 // REQUIRES: assignment.members[assignment.group_rank] exists and local_rank is below its count.
 Environment worker_environment(const AgentConfig& config, const RunId& run,

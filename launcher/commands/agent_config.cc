@@ -98,6 +98,7 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   config.substitute_local_rank = !options.no_substitute;
   config.pass_local_rank = options.pass_local_rank;
   config.environment = plan.environment;
+  // A worker that starts `muster run` itself must not inherit this one's options.
   for (const std::string& variable : option_variables())
     config.environment.erase(variable);
 

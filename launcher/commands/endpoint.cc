@@ -19,6 +19,46 @@ unsigned StreamChoice::of(std::uint32_t local_rank) const {
   return found == by_rank.end() ? everyone : found->second;
 }
 
+namespace {
+
+bool is_ipv6(std::string_view host) {
+  in6_addr address{};
+  const std::size_t percent = host.find('%');  // the scope: fe80::1%eth0
+  if (percent != std::string_view::npos && percent + 1 == host.size()) return false;
+  return inet_pton(AF_INET6, std::string(host.substr(0, percent)).c_str(), &address) == 1;
+}
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// RFC 1123 and the underscore, which is no host name's but many a host's.
+bool is_label(std::string_view label) {
+  constexpr std::size_t kLongest = 63;
+  return !label.empty() && label.size() <= kLongest && label.front() != '-' &&
+         label.back() != '-' && std::all_of(label.begin(), label.end(), [](char c) {
+           return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+                  c == '_';
+         });
+}
+
+}  // namespace
+
+bool is_host(std::string_view host) {
+  constexpr std::size_t kLongest = 253;
+  if (host.find(':') != std::string_view::npos) return is_ipv6(host);
+  // Numbers and dots alone are an address, whole as it is: the resolver would make 0.0.0.5 of "5".
+  const bool numeric =
+      std::all_of(host.begin(), host.end(), [](char c) { return is_digit(c) || c == '.'; });
+  if (numeric) {
+    in_addr address{};
+    return inet_pton(AF_INET, std::string(host).c_str(), &address) == 1;
+  }
+  if (host.ends_with('.')) host.remove_suffix(1);  // "this is the whole name"
+  const std::vector<std::string_view> labels = split(host, '.');
+  return host.size() <= kLongest && std::all_of(labels.begin(), labels.end(), is_label);
+}
+
 absl::StatusOr<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port) {
   const auto bad = [&](std::string_view why) {
     return absl::InvalidArgumentError(cat("'", text, "' ", why));
@@ -45,18 +85,17 @@ absl::StatusOr<Endpoint> parse_endpoint(std::string_view text, std::uint16_t def
     if (has_port) port = text.substr(colon + 1);
   }
   if (endpoint.host.empty()) return bad("names no host");
+  constexpr std::string_view kNeverInside = "/@,";
   for (const char c : endpoint.host) {
-    if (static_cast<unsigned char>(c) <= ' ' || c == '/' || c == '@' || c == ',') {
+    if (static_cast<unsigned char>(c) <= ' ' || kNeverInside.find(c) != std::string_view::npos) {
       return bad("is not HOST:PORT");
     }
   }
-  // More than one colon, or brackets: nothing but an IPv6 address, scope (%eth0) and all.
-  if (endpoint.host.find(':') != std::string::npos || text.starts_with('[')) {
-    in6_addr address{};
-    const std::string number = endpoint.host.substr(0, endpoint.host.find('%'));
-    if (inet_pton(AF_INET6, number.c_str(), &address) != 1) {
-      return bad("is neither HOST:PORT nor an IPv6 address");
-    }
+  if (text.starts_with('[') ? !is_ipv6(endpoint.host) : !is_host(endpoint.host)) {
+    return bad(endpoint.host.find(':') != std::string::npos || text.starts_with('[')
+                   ? "is neither HOST:PORT nor an IPv6 address"
+                   : cat("is not HOST:PORT: '", endpoint.host,
+                         "' is neither a host's name nor an address"));
   }
   if (!has_port) return endpoint;
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);

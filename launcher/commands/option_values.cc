@@ -223,10 +223,11 @@ absl::Status node_name(Text text, RunOptions& options) {
 }
 
 absl::Status advertise_addr(Text text, RunOptions& options) {
-  if (text.find_first_of(" \t/") != std::string::npos) return bad(text, "an address");
   // Without brackets everywhere inside: they belong to host:port texts only.
-  const bool bracketed = text.size() > 2 && text.front() == '[' && text.back() == ']';
+  const bool bracketed =
+      text.starts_with('[') && text.ends_with(']') && text.find(':') != std::string::npos;
   options.advertise_addr = bracketed ? text.substr(1, text.size() - 2) : text;
+  if (!is_host(options.advertise_addr)) return bad(text, "an address or a host's name");
   return absl::OkStatus();
 }
 

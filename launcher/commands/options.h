@@ -126,6 +126,9 @@ std::size_t option_index(std::string_view name);
 // Names of the environment variables that are options of ours; workers do not inherit them.
 std::vector<std::string> option_variables();
 
+// True for an IPv4 or IPv6 address (no brackets; a scope is allowed) and for a host's name.
+bool is_host(std::string_view host);
+
 // "host", "host:port", "[v6]:port", ":port". `default_port` where none is written.
 absl::StatusOr<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
 

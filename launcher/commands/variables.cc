@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 
+#include "agent/core/environment.h"
 #include "launcher/commands/option_table.h"
 #include "launcher/commands/text.h"
 #include "proto/base/nearest.h"
@@ -12,12 +13,6 @@
 namespace muster::launcher {
 namespace {
 
-// Given to workers (contracts, "Environment given to workers"): a launcher inside one finds them.
-constexpr std::array<std::string_view, 11> kForWorkers{
-    "MUSTER_JOB_ID",           "MUSTER_RUN_ID",         "MUSTER_NODE",
-    "MUSTER_GENERATION",       "MUSTER_RESTART_REASON", "MUSTER_STORE",
-    "MUSTER_STORE_TOKEN_FILE", "MUSTER_PROGRESS_FILE",  "MUSTER_STOP_FILE",
-    "MUSTER_ASSIGNMENT_FILE",  "MUSTER_RUN_DIR"};
 // Of our own tests.
 constexpr std::array<std::string_view, 3> kForTests{"MUSTER_TEST_", "MUSTER_SIM_",
                                                     "MUSTER_BIN_DIR"};
@@ -83,7 +78,7 @@ std::vector<std::string> unknown_variables(const EnvironmentMap& environment, bo
     const auto has = [&name](const auto& list) {
       return std::find(list.begin(), list.end(), name) != list.end();
     };
-    return has(known.names) || has(kForWorkers) ||
+    return has(known.names) || has(agent::kVariablesOfWorkers) ||
            std::any_of(kForTests.begin(), kForTests.end(),
                        [&](std::string_view prefix) { return name.starts_with(prefix); });
   };

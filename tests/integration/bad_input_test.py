@@ -68,6 +68,7 @@ class BadInput(MusterCase):
     def test_variables(self):
         self.refused("/bin/true", word="PET_NNODES", environment={"PET_NNODES": "lots"})
         self.refused("/bin/true", word="PET_STANDALONE", environment={"PET_STANDALONE": "maybe"})
+        self.refused("/bin/true", word="PET_RDZV_ENDPOINT", environment={"PET_RDZV_ENDPOINT": ":::"})
         self.refused("--standalone", "/bin/true", word="MUSTER_STOP_GRACE",
                      environment={"MUSTER_STOP_GRACE": "x"})
 

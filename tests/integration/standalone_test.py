@@ -15,7 +15,8 @@ class Environment(MusterCase):
         job = self.run_job("--standalone", "--nproc-per-node", "2", "--max-restarts", "3",
                            self.script(SHOW),
                            environment={"RANK": "77", "MASTER_ADDR": "elsewhere",
-                                        "WORLD_SIZE": "99", "MUSTER_LOG_LEVEL": "warning"})
+                                        "WORLD_SIZE": "99", "MUSTER_LOG_LEVEL": "warning",
+                                        "MUSTER_STORY": "mine"})
         self.assertEqual(job.code(), 0, job.err)
         for rank in range(2):
             with open(self.path(f"env.{rank}"), encoding="utf-8") as file:
@@ -37,6 +38,7 @@ class Environment(MusterCase):
                          "TORCHELASTIC_RUN_ID"):
                 self.assertTrue(env.get(name), name)
             self.assertNotIn("MUSTER_LOG_LEVEL", env)
+            self.assertEqual(env["MUSTER_STORY"], "mine")  # no option: the user's own
 
     def test_descriptors_0_to_2_only(self):
         # 3 is the folder that ls reads; a leaked descriptor would push it further up.

@@ -76,23 +76,23 @@ TEST_CASE("inherited values never leak into a worker's identity") {
     }
   }
   config.environment["TORCHELASTIC_ERROR_FILE"] = "/agents/own.json";
-  config.environment["MUSTER_STOP_GRACE"] = "5s";
-  config.environment["MUSTER_STOP_FILE"] = "/outer/stop";
+  for (const std::string_view name : kVariablesOfWorkers)
+    config.environment[std::string(name)] = "inherited";
   for (const auto& [name, value] : of(config)) {
     INFO(name);
     CHECK(value != "inherited");
     CHECK(name != "TORCHELASTIC_ERROR_FILE");
-    CHECK(name != "MUSTER_STOP_GRACE");
     CHECK(name != "MUSTER_STOP_FILE");
     CHECK(name != "MUSTER_STORE");  // none was given
   }
 }
 
-TEST_CASE("what the user set stays: threads, NCCL, buffering, PET_") {
+TEST_CASE("what the user set stays: threads, NCCL, buffering, PET_, MUSTER_ of their own") {
   AgentConfig config = on_b();
   config.environment = {{"OMP_NUM_THREADS", "8"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "3"},
                         {"PYTHONUNBUFFERED", ""}, {"PET_NNODES", "2"},
-                        {"NOT_MUSTER_X", "y"},    {"EMPTY", ""}};
+                        {"NOT_MUSTER_X", "y"},    {"EMPTY", ""},
+                        {"MUSTER_FOO", "z"},      {"MUSTER_STORES", "s"}};
   const Environment env = of(config);
   for (const auto& [name, value] : config.environment) {
     INFO(name);

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "agent/core/environment.h"
 #include "launcher/commands/option_help.h"
 #include "launcher/commands/option_table.h"
 #include "launcher/commands/text.h"
@@ -173,11 +174,8 @@ TEST_CASE("help comes whatever the variables say") {
 TEST_CASE("no option's variable is one that workers are given") {
   for (const std::string& variable : option_variables()) {
     INFO(variable);
-    for (const char* worker :
-         {"JOB_ID", "RUN_ID", "NODE", "GENERATION", "RESTART_REASON", "STORE", "STORE_TOKEN_FILE",
-          "PROGRESS_FILE", "STOP_FILE", "ASSIGNMENT_FILE", "RUN_DIR"}) {
-      CHECK(variable != cat("MUSTER_", worker));
-    }
+    for (const std::string_view given : agent::kVariablesOfWorkers)
+      CHECK(variable != given);
   }
 }
 
@@ -248,10 +246,32 @@ TEST_CASE("endpoints") {
   CHECK(*parse_endpoint("::1", 1) == Endpoint{"::1", 1});
   CHECK(*parse_endpoint("[fe80::2%eth0]:5", 1) == Endpoint{"fe80::2%eth0", 5});
   CHECK(Endpoint{"::1", 5}.text() == "[::1]:5");
-  for (const char* bad : {"", ":1", "h:", "h:65536", "h:x", "[::1", "[::1]x", "h h:1", "a@b:1",
-                          "h:-1", "http://h:1", "a:b:c", "[h]:1", "1:2:3"}) {
+  for (const char* bad : {"",       ":1",        "h:",          "h:65536", "h:x",         "[::1",
+                          "[::1]x", "h h:1",     "a@b:1",       "h:-1",    "http://h:1",  "a:b:c",
+                          "[h]:1",  "1:2:3",     ":::",         "[:::]:5", "[1.2.3.4]:5", "-x",
+                          "x-:1",   "1.2.3.4.5", "1.2.3.256",   "127.1",   "5",           ".",
+                          "a..b",   ".a:1",      "h\xc3\xa4:1", "h!",      "[fe80::1%]:5"}) {
     INFO(bad);
     CHECK_FALSE(parse_endpoint(bad, 1).ok());
+  }
+  CHECK_FALSE(parse_endpoint(std::string(64, 'a'), 1).ok());
+  for (const char* good : {"a", "node_0", "node-0.rack-1.example.org.", "10.0.0.1", "3com.example",
+                           "1.2.3.4.example", "a--b"}) {
+    INFO(good);
+    CHECK(*parse_endpoint(cat(good, ":7"), 1) == Endpoint{good, 7});
+  }
+}
+
+TEST_CASE("an endpoint that cannot be one is refused under the name it came by") {
+  CHECK(error_of({"--rdzv-endpoint=-x"}) ==
+        "--rdzv-endpoint: '-x' is not HOST:PORT: '-x' is neither a host's name nor an address");
+  CHECK(error_of({}, {{"PET_RDZV_ENDPOINT", ":::"}}) ==
+        "PET_RDZV_ENDPOINT: ':::' is neither HOST:PORT nor an IPv6 address");
+  CHECK(error_of({}, {{"PET_MASTER_ADDR", "1.2.3.4.5"}}).starts_with("PET_MASTER_ADDR: "));
+  for (const char* bad : {"-x", "1.2.3.4.5", ":::", "h:1", "", "a b", "[h]"}) {
+    INFO(bad);
+    const std::string error = error_of({cat("--advertise-addr=", bad)});
+    CHECK(error == cat("--advertise-addr: '", bad, "' is not an address or a host's name"));
   }
 }
 
