@@ -12,6 +12,7 @@
 #include <absl/status/status.h>
 
 #include "launcher/commands/option_table.h"
+#include "launcher/commands/option_values.h"
 #include "launcher/commands/options.h"
 #include "launcher/commands/text.h"
 #include "launcher/commands/variables.h"
@@ -99,6 +100,7 @@ class Parser {
                              const std::string& text) {
     const OptionDef& option = option_table()[index];
     if (text.empty() && option.kind != OptionKind::kSwitch) return absl::OkStatus();
+    if (option.standing != Standing::kHere && is_off(option, text)) return absl::OkStatus();
     if (option.standing == Standing::kLater) {
       return refuse_later(cat(variable, ": --", option.name));
     }
@@ -115,6 +117,12 @@ class Parser {
     const bool bare_yes = text.empty() && option.name == "standalone";
     line_.settings[index] = {bare_yes ? "1" : text, variable};
     return absl::OkStatus();
+  }
+
+  // PET_RUN_PATH=0 asks for nothing.
+  static bool is_off(const OptionDef& option, const std::string& text) {
+    bool on = true;
+    return option.kind == OptionKind::kSwitch && apply::read_switch(text, on).ok() && !on;
   }
 
   void ignore(const std::string& written, const OptionDef& option) {

@@ -311,25 +311,52 @@ class Resolver {
                " is less than three heartbeats of ", format_duration(policy.heartbeat),
                ": a single late one may cost a node"));
     }
-    if (options_.min_nodes < options_.max_nodes && given("last-call") &&
-        policy.last_call > policy.join_timeout) {
-      note(cat("--last-call ", format_duration(policy.last_call), " is longer than --join-timeout ",
-               format_duration(policy.join_timeout),
-               ": the job starts at the latter with the nodes it has"));
+    if (given("last-call") && policy.last_call > policy.join_timeout) {
+      note(cat(origin("last-call"), " ", format_duration(policy.last_call), " is longer than ",
+               origin("join-timeout"), " ", format_duration(policy.join_timeout),
+               options_.min_nodes < options_.max_nodes
+                   ? ": with MIN nodes there the job waits longer for more than it would for MIN"
+                   : ", and matters only with --nnodes MIN:MAX"));
     }
-    if (!options_.standalone && policy.server_grace < policy.reconnect_grace) {
-      note(cat("--server-grace ", format_duration(policy.server_grace),
-               " is shorter than --reconnect-grace ", format_duration(policy.reconnect_grace),
+    absl::Status status = check_server_grace();
+    if (status.ok()) check_stop_times();
+    return status;
+  }
+
+  // Without effect, and so without fault, where the server is in this process.
+  absl::Status check_server_grace() {
+    const JobPolicy& policy = options_.policy;
+    if (options_.standalone && !given("server-grace")) return absl::OkStatus();
+    if (policy.server_grace < 2 * policy.heartbeat) {
+      return contradiction("server-grace", policy.server_grace, "at least twice", "heartbeat",
+                           policy.heartbeat);
+    }
+    if (policy.server_grace < policy.reconnect_grace) {
+      note(cat(origin("server-grace"), " ", format_duration(policy.server_grace),
+               " is shorter than ", origin("reconnect-grace"), " ",
+               format_duration(policy.reconnect_grace),
                ": a broken connection already ends the workers"));
-    }
-    const Duration left = std::max(Duration{0}, options_.stop_budget - kBudgetReserve);
-    if (given("stop-grace") && policy.stop_grace > left) {
-      note(cat(origin("stop-grace"), " ", format_duration(policy.stop_grace),
-               ": when this process itself is signalled workers get only ", format_duration(left),
-               " (--stop-budget ", format_duration(options_.stop_budget), " less ",
-               format_duration(kBudgetReserve), ")"));
+    } else if (policy.server_grace < policy.node_timeout) {
+      note(cat(origin("server-grace"), " ", format_duration(policy.server_grace),
+               " is shorter than ", origin("node-timeout"), " ",
+               format_duration(policy.node_timeout),
+               ": a node gives its server up sooner than the server gives up a node"));
     }
     return absl::OkStatus();
+  }
+
+  void check_stop_times() {
+    const Duration grace = options_.policy.stop_grace;
+    const Duration left = std::max(Duration{0}, options_.stop_budget - kBudgetReserve);
+    if (grace <= left || !(given("stop-grace") || given("stop-budget"))) return;
+    // The budget's own flag says that the default grace is cut; that nothing is left it does not.
+    if (!given("stop-grace") && left > Duration{0}) return;
+    note(
+        cat(given("stop-grace") ? cat(origin("stop-grace"), " ", format_duration(grace), ": ") : "",
+            "when this process itself is signalled workers get ",
+            left > Duration{0} ? cat("only ", format_duration(left)) : "0s and are killed at once",
+            " (", origin("stop-budget"), " ", format_duration(options_.stop_budget), " less ",
+            format_duration(kBudgetReserve), ")"));
   }
 
   absl::Status check_program() {

@@ -312,6 +312,60 @@ TEST_CASE("contradictory times") {
   CHECK(resolve({"--stop-grace=20s"}).line.notes.empty());
 }
 
+TEST_CASE("a stop budget that leaves workers less than they were promised") {
+  const Result less = resolve({"--stop-grace=60s", "--stop-budget=30s"});
+  CHECK(less.line.notes == Words{"--stop-grace 1m: when this process itself is signalled workers "
+                                 "get only 27s (--stop-budget 30s less 3s)"});
+  for (const char* budget : {"0", "2s", "3s"}) {
+    INFO(budget);
+    CHECK(has_note(resolve({cat("--stop-budget=", budget)}),
+                   "when this process itself is signalled workers get 0s and are killed at once"));
+  }
+  CHECK(resolve({"--stop-budget=4s"}).line.notes.empty());
+  CHECK(resolve({"--stop-budget=2s", "--stop-grace=0"}).line.notes.empty());
+  CHECK(resolve({}).line.notes.empty());
+}
+
+TEST_CASE("a server grace that healthy connections would use up") {
+  const Words node{"--nnodes=1:2", "--rdzv-endpoint=h:1"};
+  const auto with = [&](Words words) {
+    words.insert(words.end(), node.begin(), node.end());
+    return words;
+  };
+  const Words heartbeat{"--heartbeat=3s", "--node-timeout=9s"};
+  for (const Words& place : {node, Words{"--standalone"}}) {
+    Words words = heartbeat;
+    words.emplace_back("--server-grace=5s");
+    words.insert(words.end(), place.begin(), place.end());
+    CHECK(error_of(words) == "--server-grace 5s must be at least twice --heartbeat 3s");
+  }
+  CHECK(error_of(with({"--heartbeat=31s", "--node-timeout=100s"})) ==
+        "--server-grace 1m must be at least twice --heartbeat 31s");
+  CHECK(resolve({"--standalone", "--heartbeat=31s", "--node-timeout=100s"}).line.notes.empty());
+  CHECK(has_note(resolve(with({"--server-grace=2s"})),
+                 "--server-grace 2s is shorter than --node-timeout 10s"));
+  CHECK(resolve(with({"--server-grace=10s"})).line.notes.empty());
+}
+
+TEST_CASE("a last call longer than the wait for the least") {
+  CHECK(has_note(resolve({"--nnodes=1:2", "--rdzv-endpoint=h:1", "--last-call=700s"}),
+                 "--last-call 700s is longer than --join-timeout 10m: with MIN nodes there"));
+  CHECK(has_note(resolve({"--last-call=700s"}), "matters only with --nnodes MIN:MAX"));
+  CHECK(resolve({"--nnodes=1:2", "--rdzv-endpoint=h:1", "--join-timeout=5s"}).line.notes.empty());
+}
+
+TEST_CASE("a switch of a later version may be off") {
+  for (const char* name : {"PET_RUN_PATH", "PET_VIRTUAL_LOCAL_RANK", "MUSTER_RUN_PATH",
+                           "MUSTER_INHERIT", "MUSTER_USE_ENV"}) {
+    for (const char* off : {"0", "false", "no", "off"}) {
+      INFO(name << '=' << off);
+      CHECK(resolve({}, {{name, off}}).line.notes.empty());
+    }
+  }
+  CHECK(error_of({}, {{"PET_RUN_PATH", "1"}}) == "PET_RUN_PATH: --run-path is not in this version");
+  CHECK(error_of({}, {{"PET_RUN_PATH", "perhaps"}}).starts_with("PET_RUN_PATH: "));
+}
+
 TEST_CASE("restart budgets") {
   CHECK(resolve({"--max-restarts=3/1h"}).options.policy.max_restarts_window == 3600s);
   CHECK(error_of({"--max-restarts=-1"}).find("N or N/WINDOW") != std::string::npos);
