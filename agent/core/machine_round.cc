@@ -200,6 +200,10 @@ void Agent::State::said(const Envelope& /*envelope*/, const JobEventNotice& noti
   if (const auto* restart = std::get_if<event::RestartScheduled>(&event.body)) {
     restarts_used_ = std::max(restarts_used_, restart->restarts_used);
   }
+  if (const auto* missed = std::get_if<event::ChaosMissed>(&event.body)) {
+    if (job_finished_emitted_) return;  // again, on a new stream
+    act(Say{Severity::kError, "fault never fired: " + missed->fault});
+  }
   if (std::holds_alternative<event::JobFinished>(event.body)) {
     if (job_finished_emitted_) return;
     job_finished_emitted_ = true;

@@ -331,15 +331,16 @@ void AgentRunner::State::finish_output() {
     log.say(Severity::kWarning, "nobody reads the console: " + missing + " are not shown");
   }
   if (outcome && is_failure(outcome->kind)) {
-    const std::string block =
-        failure_block(job, *outcome, result.exit_code, directory.made_run_path());
-    log.record(Severity::kError, block);
-    console.write_stderr(block);
     const Failure cause = outcome->first_cause.value_or(Failure{});
     if (!options.own_error_file.empty() && !cause.error_file.empty()) {
       const absl::Status status = write_whole(options.own_error_file, cause.error_file);
       if (!status.ok()) log.say(Severity::kWarning, std::string(status.message()));
     }
+    // Last of all that is said.
+    const std::string block =
+        failure_block(job, *outcome, result.exit_code, directory.made_run_path());
+    log.record(Severity::kError, block);
+    console.write_stderr(block);
   } else if (!last_words.empty()) {
     log.say(result.exit_code == 0 ? Severity::kInfo : Severity::kError, last_words);
   }

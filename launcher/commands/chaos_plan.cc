@@ -258,6 +258,10 @@ absl::Status check_fault_plan(const FaultPlan& plan, const PlanBounds& bounds) {
     const auto never = [&](std::string_view why) {
       return absl::InvalidArgumentError(cat("fault ", fault.index, " can never fire: ", why));
     };
+    if (bounds.last_generation && fault.when.generation > *bounds.last_generation) {
+      return never(cat("--max-restarts allows generations up to ", *bounds.last_generation,
+                       ", not ", fault.when.generation));
+    }
     if (bounds.max_nodes > 1) continue;
     if (fault.on.rank && *fault.on.rank >= bounds.slots) {
       return never(cat("there is no rank ", *fault.on.rank, " among ", bounds.slots));

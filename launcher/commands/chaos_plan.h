@@ -21,6 +21,8 @@ struct PlanBounds {
   std::uint32_t max_nodes = 1;
   std::uint32_t slots = 1;  // workers on this node
   NodeName node;            // this node's name
+  // The last generation there can be; nullopt: no bound is known.
+  std::optional<Generation> last_generation{};
 };
 
 // `text` is JSON where it begins with '{' or '[', else a file's path.

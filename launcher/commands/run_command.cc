@@ -63,6 +63,14 @@ absl::Status check_logs(const RunPlan& plan) {
   return agent::check_log_dir(base, plan.job);
 }
 
+// Alone, only charged restarts make new generations. A server that others can reach has free ones
+// too: a spare may take a leaving node's place even where MAX is 1.
+std::optional<Generation> last_generation(const RunOptions& options) {
+  const JobPolicy& policy = options.policy;
+  if (!options.standalone || policy.max_restarts_window) return std::nullopt;
+  return policy.max_restarts;
+}
+
 // Fills in the plan. 0, or the exit code of a refusal that has been said.
 int make_plan(CommandLine& line, RunPlan& plan) {
   const RunOptions& options = plan.options;
@@ -89,9 +97,12 @@ int make_plan(CommandLine& line, RunPlan& plan) {
     if (options.node_rank) plan.node += cat("/", *options.node_rank);
   }
   plan.job = options.job_id.empty() ? "job-" + random_hex(8) : options.job_id;
-  const absl::Status faults = check_fault_plan(
-      options.faults, {.max_nodes = options.max_nodes, .slots = plan.slots, .node = plan.node});
-  if (!faults.ok()) return refuse(cat("--chaos: ", faults.message()));
+  const absl::Status faults =
+      check_fault_plan(options.faults, {.max_nodes = options.max_nodes,
+                                        .slots = plan.slots,
+                                        .node = plan.node,
+                                        .last_generation = last_generation(options)});
+  if (!faults.ok()) return refuse(cat(origin(line, "chaos"), ": ", faults.message()));
   if (!options.program.empty()) {
     plan.program = resolve_program(options, plan.environment);
     if (!plan.program.ok() && !line.print_config) {
@@ -124,6 +135,25 @@ int check_outputs(const CommandLine& line, const RunPlan& plan) {
   return 0;
 }
 
+void tell_notes(const CommandLine& line, const RunPlan& plan) {
+  if (plan.options.quiet || plan.options.log_level > LogLevel::kWarning) return;
+  for (const std::string& note : line.notes)
+    say(note);
+}
+
+// The defaults that are no constants, for --print-config.
+void show_computed(CommandLine& line, const RunPlan& plan) {
+  const RunOptions& options = plan.options;
+  const std::pair<const char*, std::string> computed[] = {
+      {"node-name", plan.node},
+      {"log-dir", log_dir_of(options, plan.environment)},
+      {"advertise-addr", make_agent_config(plan).node.advertise_addr}};
+  for (const auto& [name, value] : computed) {
+    Setting& setting = line.settings[option_index(name)];
+    if (setting.text.empty()) setting.text = value;
+  }
+}
+
 }  // namespace
 
 int run_command(const Words& words) {
@@ -137,13 +167,12 @@ int run_command(const Words& words) {
   plan.options = *std::move(options);
   if (const int code = make_plan(*line, plan); code != 0) return code;
   if (line->print_config) {
+    show_computed(*line, plan);
+    tell_notes(*line, plan);
     return print(print_config(*line, plan.options, plan.slots, plan.program.argv)) ? 0 : 1;
   }
   if (const int code = check_outputs(*line, plan); code != 0) return code;
-  if (!plan.options.quiet && plan.options.log_level <= LogLevel::kWarning) {
-    for (const std::string& note : line->notes)
-      say(note);
-  }
+  tell_notes(*line, plan);
 
   if (const absl::Status logs = check_logs(plan); !logs.ok()) {
     return refuse(cat("--log-dir: ", logs.message()));

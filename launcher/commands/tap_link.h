@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A ServerLink that shows someone the server's messages as they pass. `muster run` notes with it
-// which faults of its plan never fired.
+// whether a fault of its plan never fired.
 //
 // Thread rule: as ServerLink; the io thread only.
 #pragma once

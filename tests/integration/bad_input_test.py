@@ -167,6 +167,22 @@ class BadInput(MusterCase):
         for word in ("PET_NPROC_PER_NODE", "MUSTER_STOP_GRACE", "flag", "default"):
             self.assertIn(word, shown.out)
 
+    def test_print_config_gives_computed_defaults_and_warns(self):
+        shown = self.muster("run", "--standalone", "--stop-budget", "2s", "--print-config",
+                            environment={"XDG_STATE_HOME": self.path("state")})
+        self.assertEqual(shown.code(), 0, shown.err)
+        options = json.loads(shown.out)["options"]
+        for name, value in (("log-dir", self.path("state/muster")), ("advertise-addr", "127.0.0.1"),
+                            ("node-name", socket.gethostname())):
+            self.assertEqual(options[name], {"value": value, "source": "default"})
+        self.assertEqual(len(shown.err.splitlines()), 1, shown.err)
+        self.assertIn("--stop-budget 2s", shown.err)
+
+    def test_a_node_alone_owns_every_loopback_address(self):
+        job = self.muster("run", "--nnodes", "1", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
+                          "--advertise-addr", "127.0.0.7", "--join-timeout", "60s", "/bin/true")
+        self.assertEqual(job.code(), 0, job.err)
+
     def test_help_teaches(self):
         for arguments in (("--help",), ("run", "--help"), ("rendezvous", "--help"),
                           ("status", "--help"), ("stop", "--help"), ("chaos", "--help")):

@@ -53,18 +53,25 @@ class Faults(MusterCase):
         self.assertEqual(job.code(), 70, job.err)
 
     def test_a_fault_that_never_fires_is_told_and_79_when_strict(self):
-        plan = json.dumps([{"do": "kill", "when": {"generation": 5, "after": "0s"},
-                            "on": {"rank": 0}}])
+        plan = json.dumps([{"do": "kill", "when": {"after": "1h"}, "on": {"rank": 0}}])
         job = self.run_job("--standalone", "--chaos", plan, "/bin/true")
         self.assertEqual(job.code(), 0, job.err)
         self.assertIn("never fired", job.err)
         self.assertEqual(len(self.events(job, "chaos_unfired")), 1)
         job = self.run_job("--standalone", "--chaos", plan, "--chaos-strict", "/bin/true")
         self.assertEqual(job.code(), 79, job.err)
+        # Above the block of a failed job, which is the last that is said.
+        job = self.run_job("--standalone", "--chaos", plan, "/bin/false")
+        self.assertEqual(job.code(), 1, job.err)
+        told, block = (job.err.index(text) for text in ("never fired", "muster: job "))
+        self.assertLess(told, block, job.err)
+        self.assertEqual(job.err.count("never fired"), 1)
 
     def test_bad_plans_are_refused_by_pointer(self):
         for plan, word in (('[{"do":"explode"}]', "explode"), ('[{"do":"kill"}]', "when"),
                            ('[{"do":"kill","when":{"after":"1s"},"on":{"rank":9}}]', "9"),
+                           ('[{"do":"kill","when":{"generation":1,"after":"1s"},"on":{"rank":0}}]',
+                            "--max-restarts"),
                            ('[{"do":"kill","when":{"after":"1s","stepp":3},"on":{"rank":0}}]',
                             "stepp"),
                            ('[{"do"', "chaos"), ("no-such-file.json", "no-such-file.json")):

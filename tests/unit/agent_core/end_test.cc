@@ -60,6 +60,22 @@ TEST_CASE("job_finished is written once, whether the server sends the event or n
   CHECK(rig.has<Finish>());
 }
 
+TEST_CASE("a fault that never fired is told once, before the end") {
+  Rig rig(test_config());
+  rig.join();
+  JobEvent missed;
+  missed.body = event::ChaosMissed{"{\"do\":\"kill\"}", "rank 0"};
+  rig.said(JobEventNotice{missed, 0s});
+  CHECK(rig.only<Say>().text == "fault never fired: {\"do\":\"kill\"}");
+  CHECK(rig.has<Emit>());
+  JobEvent finished;
+  finished.body = event::JobFinished{success()};
+  rig.said(JobEventNotice{finished, 0s});
+  rig.said(JobEventNotice{missed, 0s});
+  CHECK_FALSE(rig.has<Say>());
+  CHECK_FALSE(rig.has<Emit>());
+}
+
 TEST_CASE("a failed job: exit code as configured") {
   AgentConfig config = test_config();
   int expected = 7;

@@ -101,4 +101,17 @@ TEST_CASE("faults that can never fire are refused where that is sure") {
     CHECK(check_fault_plan(plan, two).ok());
 }
 
+TEST_CASE("a fault of a generation past the restart budget is refused where that is the last") {
+  const FaultPlan plan =
+      *parse_fault_plan(R"([{"do":"kill","when":{"generation":1,"after":"0s"},"on":{"rank":0}},)"
+                        R"({"do":"kill","when":{"generation":4,"after":"0s"},"on":{"rank":0}}])");
+  PlanBounds bounds{.max_nodes = 1, .slots = 1, .node = "a", .last_generation = 3};
+  CHECK(check_fault_plan(plan, bounds).message() ==
+        "fault 1 can never fire: --max-restarts allows generations up to 3, not 4");
+  bounds.last_generation = 4;
+  CHECK(check_fault_plan(plan, bounds).ok());
+  bounds.last_generation.reset();
+  CHECK(check_fault_plan(plan, bounds).ok());
+}
+
 }  // namespace muster::launcher
