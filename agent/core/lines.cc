@@ -77,6 +77,7 @@ std::string describe(const Waiting& waiting) {
   if (!waiting.joined.empty()) text += " (" + joined_names(waiting.joined) + ")";
   if (waiting.missing > 0) text += ", " + std::to_string(waiting.missing) + " missing";
   if (waiting.remaining > Duration{0}) text += "; " + whole_seconds(waiting.remaining) + " left";
+  if (!waiting.obstacle.empty()) text += "; " + waiting.obstacle;
   return text;
 }
 

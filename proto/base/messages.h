@@ -182,6 +182,7 @@ struct Waiting {
   std::vector<NodeName> joined;  // the first 1024 by name
   std::uint32_t missing = 0;     // to reach min_nodes
   Duration remaining{0};         // until the next decision, where there is one
+  std::string obstacle;          // what a node said that stands in the way, in words
   bool operator==(const Waiting&) const = default;
 };
 

@@ -25,6 +25,7 @@ void write(const Waiting& from, v1::Waiting& to) {
     to.add_joined(node);
   to.set_missing(from.missing);
   to.set_remaining_ns(from.remaining.count());
+  to.set_obstacle(cut(from.obstacle));
 }
 
 Waiting read(const v1::Waiting& from, Border& border) {
@@ -38,6 +39,7 @@ Waiting read(const v1::Waiting& from, Border& border) {
   }
   to.missing = from.missing();
   to.remaining = border.duration("remaining_ns", from.remaining_ns());
+  to.obstacle = border.text("obstacle", from.obstacle());
   return to;
 }
 

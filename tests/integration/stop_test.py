@@ -36,6 +36,16 @@ class Signals(MusterCase):
                 finished = self.events(job, "job_finished")
                 self.assertEqual([event["outcome"] for event in finished], ["stopped"])
 
+    def test_a_worker_that_got_the_signal_first_is_stopped_too(self):
+        job = self.running(self.script("exec sleep 1000\n"), "--max-restarts", "1")
+        os.kill(self.pids(job)[1], signal.SIGTERM)
+        self.until_event(job, "worker_exited", rank=1)
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.code(), 143, job.err)
+        self.assertEqual(self.events(job, "generation_failed"), [])
+        self.assertEqual([event["outcome"] for event in self.events(job, "job_finished")],
+                         ["stopped"])
+
     def test_the_stop_file_is_there_before_the_signal(self):
         job = self.running(self.script(
             "trap '[ -e \"$MUSTER_STOP_FILE\" ] && touch planned.$RANK; exit 0' TERM\n"

@@ -131,7 +131,9 @@ std::string prepare_words(const Prepare& prepare) {
 
 std::string waiting_words(const Waiting& waiting) {
   return std::string("waiting ") + why_word(waiting.why) + " joined=" + joined(waiting.joined) +
-         " missing=" + number(waiting.missing) + " remaining=" + format_duration(waiting.remaining);
+         " missing=" + number(waiting.missing) +
+         " remaining=" + format_duration(waiting.remaining) +
+         (waiting.obstacle.empty() ? "" : " obstacle=\"" + waiting.obstacle + "\"");
 }
 
 struct ServerWords {

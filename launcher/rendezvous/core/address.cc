@@ -46,6 +46,14 @@ bool is_loopback(std::string_view address) {
   return address == "::1" || address == "localhost" || address.starts_with("127.");
 }
 
+std::string own_address(const Member& member) {
+  for (const std::string* known :
+       {&member.facts.advertise_addr, &member.observed_addr, &member.facts.dialed_addr}) {
+    if (!known->empty()) return *known;
+  }
+  return "127.0.0.1";
+}
+
 MasterAddress choose_master_address(const std::vector<const Member*>& members) {
   MUSTER_CHECK(!members.empty());
   const Member& first = *members.front();

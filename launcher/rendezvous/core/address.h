@@ -14,6 +14,10 @@ namespace muster::rendezvous {
 // 127.x.y.z, ::1 (and its mapped and bracketed forms), localhost.
 bool is_loopback(std::string_view address);
 
+// What is known of a member's own address: what it advertises, else what the server saw; for a
+// node alone with its server, loopback.
+std::string own_address(const Member& member);
+
 struct MasterAddress {
   std::string addr;
   std::string refusal;  // not empty: no address will do, and why

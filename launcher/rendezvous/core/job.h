@@ -260,7 +260,7 @@ class Job {
   // ---- job_settle.cc
   bool try_settle();
   bool is_stop(const Cause& cause) const;
-  bool may_turn_out_a_stop(const Cause& cause) const;
+  std::optional<Instant> evidence_due(const Cause& cause) const;
   std::optional<Verdict> verdict() const;
   void end_life(bool kept);
   void tell_failure(const Verdict& verdict);

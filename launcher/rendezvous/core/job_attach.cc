@@ -3,6 +3,7 @@
 // Joining, coming back, and a server that knows less than its agents.
 #include <algorithm>
 
+#include "launcher/rendezvous/core/address.h"
 #include "launcher/rendezvous/core/admission.h"
 #include "launcher/rendezvous/core/job.h"
 
@@ -84,11 +85,12 @@ Member& Job::admit(SessionId session, const std::string& peer, const Join& join,
   touch(join.node.name);
   watch(member);
   send(member, JoinAccepted{shared_.options.server_instance, peer, role, spec_.policy});
-  // The run began before it had members: each hears of it when it comes in.
-  send(member, JobEventNotice{started_event(), 0s});
-  publish_event(node_event(
-      join.node.name, event::NodeJoined{join.node.host, peer.empty() ? join.node.dialed_addr : peer,
-                                        join.node.slots, role == Role::kSpare, incarnation}));
+  // The run began before it had members: each hears of it when it first comes in.
+  const bool knows = join.reattach && is_run(join.reattach->run);
+  if (!knows) send(member, JobEventNotice{started_event(), 0s});
+  publish_event(node_event(join.node.name,
+                           event::NodeJoined{join.node.host, own_address(member), join.node.slots,
+                                             role == Role::kSpare, incarnation}));
   // A generation not committed yet can take one more for the price of another Prepare.
   if (phase_ == Phase::kPreparing && round_->ranks.size() < spec_.max_nodes) reopen_round();
   return member;

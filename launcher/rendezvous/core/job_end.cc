@@ -88,7 +88,7 @@ void Job::time_out_joining() {
     if (member.leaving) continue;
     if (++joined <= kNamed) who += (who.empty() ? "" : ", ") + name;
     if (!member.refusal.empty() && member.ask_again_at > now_) {
-      refusals += "; node " + name + " " + member.refusal;
+      refusals += "; node " + name + ": " + member.refusal;
     }
   }
   const std::uint32_t missing = joined < spec_.min_nodes ? spec_.min_nodes - joined : 0;

@@ -181,6 +181,7 @@ void Job::set_aside(Member& member, std::string why) {
   const std::uint32_t doublings = std::min(member.refusals++, kMostRefusalDoublings);
   member.ask_again_at = now_ + prepare_timeout(spec_.policy) * (1LL << doublings);
   member.refusal = std::move(why);
+  ++picture_version_;
 }
 
 bool Job::on(Member& member, const Envelope& envelope, const PrepareAnswer& answer) {
@@ -196,6 +197,7 @@ bool Job::on(Member& member, const Envelope& envelope, const PrepareAnswer& answ
     reopen_round();
     return true;
   }
+  if (member.refusals > 0) ++picture_version_;
   member.refusals = 0;
   if (holds_port) round_->master_port = answer.master_port;
   round_->unanswered.erase(name);
@@ -273,6 +275,9 @@ std::optional<Waiting> Job::picture() const {
     if (member.leaving) continue;
     ++here;
     if (waiting.joined.size() < kNamesTold) waiting.joined.push_back(name);
+    if (waiting.obstacle.empty() && member.refusals > 0) {
+      waiting.obstacle = "node " + name + ": " + member.refusal;
+    }
   }
   waiting.min_nodes = spec_.min_nodes;
   waiting.max_nodes = spec_.max_nodes;

@@ -10,10 +10,11 @@ namespace muster::rendezvous {
 
 namespace {
 
-// A worker and its agent that receive the same stop signal are reported in either order.
+// A worker that a stop signal ended is a stop if some agent of the job gets that signal within
+// this time, before or after (contracts §2). Such an end is settled no earlier.
 constexpr Duration kSameSignal = 2s;
-// How long settling waits for the agent's Leave to explain such an end. Long against the way
-// of a message, short against a restart.
+// How long settling waits for the Leave of an agent that says that it has the signal. Long against
+// the way of a message, short against a restart.
 constexpr Duration kLeaveEvidence = 200ms;
 
 }  // namespace
@@ -30,11 +31,17 @@ bool Job::is_stop(const Cause& cause) const {
   });
 }
 
-bool Job::may_turn_out_a_stop(const Cause& cause) const {
-  if (now_ >= cause.reported + kLeaveEvidence) return false;
-  if (!cause.agent_signaled) return stop_signal_of(cause.failure).has_value() && !is_stop(cause);
-  const auto member = members_.find(cause.failure.node);
-  return member != members_.end() && !member->second.leaving;  // its Leave is on the way
+// Until when it may yet turn out to be a stop; nullopt: it is what it is.
+std::optional<Instant> Job::evidence_due(const Cause& cause) const {
+  std::optional<Instant> due;
+  if (!cause.agent_signaled) {
+    if (stop_signal_of(cause.failure) && !is_stop(cause)) due = cause.happened + kSameSignal;
+  } else {
+    const auto member = members_.find(cause.failure.node);
+    const bool leave_is_on_its_way = member != members_.end() && !member->second.leaving;
+    if (leave_is_on_its_way) due = cause.reported + kLeaveEvidence;
+  }
+  return due && *due > now_ ? due : std::nullopt;
 }
 
 std::optional<Verdict> Job::verdict() const {
@@ -58,8 +65,9 @@ bool Job::try_settle() {
   for (const Cause& cause : life_->causes) {
     if (everyone_left()) break;  // nobody is left to say more
     const bool matters = !settled || cause.failure.node == settled->first.failure.node;
-    if (!matters || !may_turn_out_a_stop(cause)) continue;
-    stop_->settle_at = cause.reported + kLeaveEvidence;
+    const std::optional<Instant> due = evidence_due(cause);
+    if (!matters || !due) continue;
+    stop_->settle_at = due;
     return false;
   }
   const bool succeeded = life_->done.size() == life_->world_size;

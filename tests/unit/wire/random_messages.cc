@@ -277,7 +277,8 @@ WorkerExited RandomMessages::worker_exited() {
 }
 
 Waiting RandomMessages::waiting() {
-  Waiting out{any(Waiting::Why::kRecovering), number(9), number(9), {}, number(9), duration()};
+  Waiting out{
+      any(Waiting::Why::kRecovering), number(9), number(9), {}, number(9), duration(), text()};
   for (std::uint32_t i = number(5); i > 0; --i)
     out.joined.push_back(name());
   return out;
