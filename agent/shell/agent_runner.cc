@@ -11,6 +11,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "agent/core/trace.h"
 #include "agent/shell/error_file.h"
 #include "agent/shell/event_writer.h"
 #include "agent/shell/failure_block.h"
@@ -77,6 +78,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   void watch_world();
   void signal_arrived(int number);
   void post(Event event);
+  void step(const Event& event);
   void carry_out(std::vector<Action> actions);
   void arm_deadline();
   void deadline_passed();
@@ -162,10 +164,22 @@ void AgentRunner::State::post(Event event) {
   while (!inbox.empty() && !finished) {
     const Event next = std::move(inbox.front());
     inbox.pop_front();
-    carry_out(machine.step(next, IoLoop::now()));
+    step(next);
   }
   stepping = false;
   arm_deadline();
+}
+
+void AgentRunner::State::step(const Event& event) {
+  if (!log.debugs()) return carry_out(machine.step(event, IoLoop::now()));
+  const Phase before = machine.view().phase;
+  log.debug(trace(event));
+  std::vector<Action> actions = machine.step(event, IoLoop::now());
+  const Phase after = machine.view().phase;
+  if (after != before) log.debug(std::string(phase_word(before)) + " -> " + phase_word(after));
+  for (const Action& action : actions)
+    log.debug(trace(action));
+  carry_out(std::move(actions));
 }
 
 void AgentRunner::State::carry_out(std::vector<Action> actions) {

@@ -61,14 +61,20 @@ LogLines::~LogLines() {
 }
 
 void LogLines::say(Severity severity, std::string_view text) {
-  add(severity, text, level_of(severity) >= level_);
+  add(word_of(severity), text, level_of(severity) >= level_);
 }
 
 void LogLines::record(Severity severity, std::string_view text) {
-  add(severity, text, false);
+  add(word_of(severity), text, false);
 }
 
-void LogLines::add(Severity severity, std::string_view text, bool on_console) {
+void LogLines::debug(std::string_view text) {
+  if (!debugs() || text.empty()) return;
+  to_console_(format_utc(unix_us_now()) + " " + shown(text));
+  add("debug", text, false);
+}
+
+void LogLines::add(const char* word, std::string_view text, bool on_console) {
   while (text.ends_with('\n'))
     text.remove_suffix(1);
   for (bool more = true; more;) {
@@ -77,7 +83,7 @@ void LogLines::add(Severity severity, std::string_view text, bool on_console) {
     const std::string line = shown(text.substr(0, end));
     if (more) text.remove_prefix(end + 1);
     if (on_console) to_console_(line);
-    keep(format_utc(unix_us_now()) + " " + node_ + " " + word_of(severity) + " " + line + "\n");
+    keep(format_utc(unix_us_now()) + " " + node_ + " " + word + " " + line + "\n");
   }
 }
 

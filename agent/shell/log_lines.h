@@ -32,12 +32,17 @@ class LogLines {
   // The same for agent.log alone.
   void record(Severity severity, std::string_view text);
 
+  // What only --log-level debug shows, on the console (with the time) and in agent.log. An empty
+  // text is no line.
+  bool debugs() const { return level_ == LogLevel::kDebug; }
+  void debug(std::string_view text);
+
   // Appends to `path` from now on, first what was said before (the last 200 lines). A file that
   // cannot be opened or written is given up with one warning on the console.
   void attach(const std::string& path);
 
  private:
-  void add(Severity severity, std::string_view text, bool on_console);
+  void add(const char* word, std::string_view text, bool on_console);
   void keep(std::string line);
   void write_file(const std::string& lines);
 

@@ -143,7 +143,8 @@ constexpr auto kTable = std::to_array<OptionDef>({
     {"server-events", "", 0, kHere, kText, kOutput, "FILE", "",
      "append the whole job's events where the server is hosted", apply::text<&O::server_events>},
     {"log-level", "", 0, kHere, kText, kOutput, "LEVEL", "warning",
-     "debug, info, warning or error, of Muster's own lines", apply::log_level},
+     "debug (each message and order of the agent), info, warning or error, of Muster's own lines",
+     apply::log_level},
     {"quiet", "", 0, kHere, kSwitch, kOutput, "", "0",
      "only errors and the final report", apply::toggle<&O::quiet>},
 

@@ -40,6 +40,15 @@ class Environment(MusterCase):
             self.assertNotIn("MUSTER_LOG_LEVEL", env)
             self.assertEqual(env["MUSTER_STORY"], "mine")  # no option: the user's own
 
+    def test_debug_lines_tell_what_the_agent_hears_and_does(self):
+        job = self.run_job("--standalone", "--log-level", "debug", "/bin/true")
+        self.assertEqual(job.code(), 0, job.err)
+        for words in (" sends Join: 1 slot", " received Commit: ", " starts workers of run ",
+                      " starting -> running", " ended: exit 0", " ends with 0, class succeeded"):
+            self.assertEqual(job.err.count(words), 1, job.err)
+        job = self.run_job("--standalone", "--log-level", "info", "/bin/true")
+        self.assertEqual((job.code(), job.err.count(" sends ")), (0, 0), job.err)
+
     def test_descriptors_0_to_2_only(self):
         # 3 is the folder that ls reads; a leaked descriptor would push it further up.
         job = self.run_job("--standalone", "ls", "/proc/self/fd")
