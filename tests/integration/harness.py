@@ -3,8 +3,8 @@
 
 Every test case gets a fresh folder that is HOME, state, run and temporary directory in one, and a
 token in its environment that every descendant inherits. At the end the case fails if a process
-with the token is alive, or if a scratch file is left. Nothing waits for a fixed time: `until`
-waits for a condition.
+with the token is alive, or if anything is left in the temporary directory or among the entries of
+live jobs. Nothing waits for a fixed time: `until` waits for a condition.
 """
 import json
 import os
@@ -165,8 +165,8 @@ class MusterCase(unittest.TestCase):
             left = holders(self.token)
             for pid, _ in left:
                 os.kill(pid, signal.SIGKILL)
-        scratch = [os.path.join(folder, name) for folder, _, names in os.walk(self.scratch)
-                   for name in names]
+        scratch = [os.path.join(folder, name) for folder, folders, names in os.walk(self.scratch)
+                   for name in folders + names] + self.entries()
         failed = not getattr(self._outcome, "success", True)
         if failed or left or scratch:
             for process in self.processes:
@@ -175,6 +175,13 @@ class MusterCase(unittest.TestCase):
         shutil.rmtree(self.folder, ignore_errors=True)
         self.assertEqual(left, [], "processes left behind")
         self.assertEqual(scratch, [], "scratch files left behind")
+
+    def entries(self):
+        """Files of live jobs."""
+        try:
+            return os.listdir(os.path.join(self.path("state"), "muster", ".live"))
+        except FileNotFoundError:
+            return []
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -208,6 +215,32 @@ class MusterCase(unittest.TestCase):
             found = self.events(process, name, **fields)
             return found if len(found) >= count else None
         return until(enough, f"{count} event(s) {name} {fields or ''}\nstderr: {process.err[-800:]}")
+
+    # Time-outs that only a wrong way to the end would sit out: far beyond any bound of `ends_soon`.
+    PATIENT = ("--stop-grace", "300s", "--stop-budget", "400s", "--join-timeout", "300s",
+               "--last-call", "300s", "--server-grace", "300s")
+
+    def whole_job_s(self):
+        """What a whole job of one worker takes here and now: the yardstick of this machine."""
+        start = time.monotonic()
+        job = self.muster("run", "--standalone", "/bin/true")
+        self.assertEqual(job.code(), 0, job.err)
+        return time.monotonic() - start
+
+    def ends_soon(self, jobs, number, code, own=0.0):
+        """Sends a signal to jobs started with PATIENT: each ends with the code within a second and
+        `own`, what its workers are allowed. The second is for an idle machine: it grows by ten
+        whole jobs, measured before and after, for busy cores and sanitizers."""
+        jobs = jobs if isinstance(jobs, list) else [jobs]
+        job_s = self.whole_job_s()
+        start = time.monotonic()
+        for job in jobs:
+            job.signal(number)
+        for job in jobs:
+            self.assertEqual(job.code(), code, job.err)
+        took = time.monotonic() - start
+        job_s = max(job_s, self.whole_job_s())
+        self.assertLess(took, 1 + own + 10 * job_s, f"a whole job takes {job_s:.3f} s")
 
     def script(self, text, name="worker.sh"):
         """An executable shell script in the case's folder."""

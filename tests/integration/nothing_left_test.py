@@ -32,13 +32,6 @@ class LeftCase(MusterCase):
     def gone(self, pids):
         until(lambda: not any(alive(pid) for pid in pids), f"the end of {pids}", 20)
 
-    def entries(self):
-        """Files of live jobs."""
-        try:
-            return os.listdir(os.path.join(self.path("state"), "muster", ".live"))
-        except FileNotFoundError:
-            return []
-
     def folders(self):
         return sorted(os.listdir(self.scratch))
 
@@ -220,6 +213,7 @@ class Sweep(LeftCase):
         job = self.next_start()
         self.gone(pids)
         self.assertEqual((self.folders(), self.entries()), ([], ["notes.txt"]), job.err)
+        os.remove(os.path.join(live, "notes.txt"))
 
     def test_many_start_at_once_among_the_dead(self):
         for name in ("one.sh", "two.sh"):

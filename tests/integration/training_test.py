@@ -12,7 +12,6 @@ CONFIG = os.path.join(SOURCE, "configs", "gpt-nano.json")
 
 
 class Training(MusterCase):
-
     def setUp(self):
         super().setUp()
         corpus = self.path("corpus")
