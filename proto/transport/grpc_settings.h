@@ -17,6 +17,11 @@ inline constexpr int kClientKeepaliveMs = 4000;
 inline constexpr int kServerKeepaliveMs = 20000;
 inline constexpr int kKeepaliveTimeoutMs = 6000;
 
+// gRPC's probe of the bandwidth answers every received message with a ping and its timer: a third
+// of what an idle job wakes for. Without it the window is fixed, wide enough for a whole value.
+inline constexpr int kBandwidthProbe = 0;
+inline constexpr int kReadAheadBytes = 1 << 20;
+
 // Sent by a Muster server with the initial metadata of every call: its random id.
 inline constexpr const char* kInstanceKey = "muster-instance";
 

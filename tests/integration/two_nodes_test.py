@@ -9,8 +9,8 @@ import time
 from harness import alive, free_port, main, until
 from two_nodes import TwoNodes
 
-class TwoNodesTest(TwoNodes):
 
+class TwoNodesTest(TwoNodes):
     def test_success_and_the_same_world_on_both(self):
         for order in ((0, 1), (1, 0)):
             with self.subTest(order=order):

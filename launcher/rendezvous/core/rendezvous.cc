@@ -112,6 +112,16 @@ std::vector<RunRecord> Rendezvous::records() const {
   return records;
 }
 
+std::optional<Duration> Rendezvous::shortest_node_timeout() const {
+  std::optional<Duration> shortest;
+  for (const auto& [id, runs] : state_->jobs) {
+    const Job& job = *runs.back();
+    if (job.finished()) continue;
+    shortest = std::min(shortest.value_or(Duration::max()), job.spec().policy.node_timeout);
+  }
+  return shortest;
+}
+
 std::vector<JobView> Rendezvous::view(Instant now) const {
   std::vector<JobView> views;
   for (const auto& [id, runs] : state_->jobs)

@@ -183,6 +183,9 @@ class Rendezvous {
   // What a journal that had carried out every Persist and Forget would hold; for the simulator.
   [[nodiscard]] std::vector<RunRecord> records() const;
 
+  // The least --node-timeout of a job that is not over; nullopt: there is none.
+  [[nodiscard]] std::optional<Duration> shortest_node_timeout() const;
+
   // All jobs as data, ordered by job id; ages are relative to `now`.
   [[nodiscard]] std::vector<JobView> view(Instant now) const;
 

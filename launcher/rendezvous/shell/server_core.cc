@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/rendezvous/shell/server_core.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
@@ -15,8 +16,11 @@
 namespace muster::rendezvous {
 namespace {
 
-// While agents are connected the strand wakes at least this often, so that a stall is noticed.
-constexpr Duration kLongestSleep = 250ms;
+// While agents are connected the strand wakes at least this often, so that a stall is noticed long
+// before it could be taken for the silence of an agent; no oftener than that needs.
+Duration longest_sleep(std::optional<Duration> shortest_node_timeout) {
+  return std::clamp(shortest_node_timeout.value_or(0ns) / 10, Duration{250ms}, Duration{1s});
+}
 
 std::int64_t wall_clock_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -181,7 +185,8 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
       return;
     }
     const Instant now = clock.now(raw_now());
-    const Instant wake = sessions.empty() ? *due : std::min(*due, now + kLongestSleep);
+    const Duration sleep = longest_sleep(machine.shortest_node_timeout());
+    const Instant wake = sessions.empty() ? *due : std::min(*due, now + sleep);
     clock.arm(wake);
     // A timer that rings a little early finds nothing due and arms itself again: most heartbeats
     // then cost no timer operation.
