@@ -25,6 +25,11 @@ TRAIN = os.path.join(BIN, "muster-train")
 # Upper bound of every wait. Generous: sanitizers and busy cores stretch everything.
 PATIENCE = float(os.environ.get("MUSTER_TEST_PATIENCE", "60"))
 
+# A shell starts what it puts in the background with these ignored, and Muster would keep that.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+
 
 def until(condition, what, seconds=None):
     """Waits for a true value and returns it."""
