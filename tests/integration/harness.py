@@ -185,7 +185,7 @@ class MusterCase(unittest.TestCase):
         """Files of live jobs."""
         try:
             return os.listdir(os.path.join(self.path("state"), "muster", ".live"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def path(self, name):
