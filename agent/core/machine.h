@@ -14,6 +14,7 @@
 
 #include <deque>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -170,7 +171,7 @@ struct Agent::State {
   void send_leave();
   void end_with(End end);
   void stop_for_good(int signal, Duration grace);
-  bool is_single_member() const;
+  bool is_last_member() const;
   void finish_if_over();
   void repeated_signal();
   std::optional<Instant> outcome_wait_end() const;
@@ -232,6 +233,7 @@ struct Agent::State {
   std::optional<Leave> leave_;
   std::optional<Outcome> outcome_;
   bool job_finished_emitted_ = false;
+  std::set<NodeName> left_;  // members of the generation that have left the job
   std::optional<End> end_;
   std::optional<Instant> idle_since_;  // nothing runs and an end is wanted
   bool finished_ = false;

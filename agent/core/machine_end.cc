@@ -21,8 +21,11 @@ constexpr Duration kBudgetReserve = 3s;
 // A terminal may deliver one key press twice (to the group and through the guardian).
 constexpr Duration kSameSignalGap = 100ms;
 constexpr Duration kShortGrace = 2s;
-// How long the last member that leaves waits for the outcome that its leaving causes.
-constexpr Duration kOutcomeWait = 500ms;
+// How long the last member that leaves waits for the outcome that its leaving causes: the more
+// signals came, the shorter.
+constexpr Duration outcome_wait(std::uint32_t signals) {
+  return signals <= 1 ? 500ms : signals == 2 ? 250ms : 100ms;
+}
 
 }  // namespace
 
@@ -135,16 +138,22 @@ void Agent::State::said(const Envelope& /*envelope*/, const ServerLeaving& leavi
 
 // ---------------------------------------------------------------- the one Finish
 
-bool Agent::State::is_single_member() const {
-  if (assignment_.generation != kNoGeneration) return assignment_.members.size() == 1;
-  return config_.spec.max_nodes == 1;
+// As far as this agent was told: the others of its generation have left before it, or are lost.
+bool Agent::State::is_last_member() const {
+  if (assignment_.generation == kNoGeneration) {
+    return config_.spec.max_nodes == 1 || (waiting_ && waiting_->joined.size() == 1);
+  }
+  return std::all_of(assignment_.members.begin(), assignment_.members.end(),
+                     [this](const MemberRanks& member) {
+                       return member.node == config_.node.name || left_.contains(member.node);
+                     });
 }
 
 std::optional<Instant> Agent::State::outcome_wait_end() const {
-  const bool waits = idle_since_ && signal_ && link_.left && !outcome_ && link_.usable() &&
-                     signals_counted_ == 1 && is_single_member();
+  const bool waits =
+      idle_since_ && signal_ && link_.left && !outcome_ && link_.usable() && is_last_member();
   if (!waits) return std::nullopt;
-  return *idle_since_ + kOutcomeWait;
+  return *idle_since_ + outcome_wait(signals_counted_);
 }
 
 void Agent::State::finish_if_over() {

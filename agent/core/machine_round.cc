@@ -132,6 +132,7 @@ void Agent::State::start_generation(std::uint16_t master_port) {
   progress_.clear();
   faults_unsent_.clear();
   waiting_.reset();
+  left_.clear();
   restarts_used_ = std::max(restarts_used_, assignment_.restarts_used);
 
   StartWorkers start;
@@ -204,6 +205,8 @@ void Agent::State::said(const Envelope& /*envelope*/, const JobEventNotice& noti
     if (job_finished_emitted_) return;  // again, on a new stream
     act(Say{Severity::kError, "fault never fired: " + missed->fault});
   }
+  if (event.node && std::holds_alternative<event::NodeLeft>(event.body)) left_.insert(*event.node);
+  if (event.node && std::holds_alternative<event::NodeJoined>(event.body)) left_.erase(*event.node);
   if (std::holds_alternative<event::JobFinished>(event.body)) {
     if (job_finished_emitted_) return;
     job_finished_emitted_ = true;

@@ -238,12 +238,16 @@ class RunJob {
     return std::find(stop_signals_.begin(), stop_signals_.end(), signal) != stop_signals_.end();
   }
 
-  // Other nodes that would be without a server if this process ended.
-  bool others_need_us() const {
+  enum class Need { kToGoOn, kToEndWell };
+
+  // Other nodes that would be without a server if this process ended; those that leave need none
+  // to go on.
+  bool others_need_us(Need need = Need::kToEndWell) const {
     if (server_ == nullptr || job_over_) return false;
     for (const rendezvous::JobView& job : server_->view()) {
       for (const rendezvous::MemberView& member : job.members) {
-        if (member.node != plan_.node && member.connected) return true;
+        const bool counts = need == Need::kToEndWell || !member.leaving;
+        if (member.node != plan_.node && member.connected && counts) return true;
       }
     }
     return false;
@@ -259,7 +263,9 @@ class RunJob {
         end(128 + signal);
         return;
       case Phase::kRunning:
-        if (stop && !options_.policy.linger && !leaving_ && others_need_us()) leave(signal, [] {});
+        if (stop && !options_.policy.linger && !leaving_ && others_need_us(Need::kToGoOn)) {
+          leave(signal, [] {});
+        }
         runner_->signal(signal);
         return;
       case Phase::kLingering:

@@ -99,6 +99,8 @@ class Signals(MusterCase):
                 self.ends_soon(job, signal.SIGINT, 143, own=2 if signals == 2 else 0)
                 if signals == 2:
                     self.assertGreater(time.monotonic() - start, 1.9)
+                finished = self.events(job, "job_finished")
+                self.assertEqual([event["outcome"] for event in finished], ["stopped"])
 
     def test_a_grandchild_of_a_wrapper_goes_too(self):
         job = self.running(self.script("sleep 1000 & echo $! > child.$RANK; wait\n"), workers=1)

@@ -32,6 +32,37 @@ class TwoNodesTest(TwoNodes):
                 os.remove(self.path("go.0"))
                 self.port = free_port()
 
+    def test_ctrl_c_on_both_nodes_is_an_outcome(self):
+        # With one signal and with two, whoever has the server: the last member tells how it ended.
+        worker = self.script("trap : INT TERM\necho $$ >> up\nwhile :; do sleep 0.01; done\n",
+                             "deaf.sh")
+        for signals, grace in ((1, "1s"), (2, "20s")):
+            for rank in (0, 1):  # who goes last; node 0 has the server
+                with self.subTest(signals=signals, last=rank):
+                    self.port = free_port()
+                    server = self.server() if rank == 1 else None
+                    nodes = [self.node(rank, "--stop-grace", grace, program=worker) for rank in (0, 1)]
+                    until(lambda: os.path.exists(self.path("up")) and
+                          len(self.read("up").split()) == 4, "all traps")
+                    os.remove(self.path("up"))
+                    last, first = nodes[rank], nodes[1 - rank]
+                    first.signal(signal.SIGINT)
+                    self.until_event(last, "node_left")
+                    last.signal(signal.SIGINT)
+                    if signals == 2:
+                        time.sleep(0.15)  # an echo of the first does not count
+                        first.signal(signal.SIGINT)
+                        until(lambda: first.popen.poll() is not None, "the first node's end")
+                        last.signal(signal.SIGINT)
+                    self.assertEqual([node.code() for node in nodes], [130, 130],
+                                     nodes[0].err + nodes[1].err)
+                    finished = self.events(last, "job_finished")
+                    self.assertEqual([(e["outcome"], e["exit_code"]) for e in finished],
+                                     [("stopped", 130)], last.err)
+                    if server:
+                        server.signal(signal.SIGTERM)
+                        server.code()
+
     def test_kill_9_of_a_worker_restarts_both_for_one_restart(self):
         nodes = [self.node(rank, "--max-restarts", "1") for rank in (0, 1)]
         self.until_event(nodes[1], "generation_running", generation=0)

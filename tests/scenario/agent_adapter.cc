@@ -112,6 +112,7 @@ class AgentAdapter : public Adapter {
         {"stop", &AgentAdapter::stop},              // stop [g=G] [planned=yes] : a stop order
         {"running", &AgentAdapter::running},        // generation_running arrives
         {"recovered", &AgentAdapter::recovered},    // recovered arrives
+        {"node_left", &AgentAdapter::node_left},    // node_left NODE arrives
         {"outcome", &AgentAdapter::outcome},        // outcome succeeded|failed|stopped [code=N]
         {"evict", &AgentAdapter::evict},            // evict REASON
         {"server_leaves", &AgentAdapter::server_leaves},  // server_leaves REASON
@@ -243,6 +244,12 @@ class AgentAdapter : public Adapter {
     event.generation = generation_of(command);
     event.body = event::Recovered{0ms, 20ms, 10ms, 180ms, 210ms, std::nullopt};
     said(JobEventNotice{event}, *event.generation);
+  }
+  void node_left(Command& command) {
+    JobEvent event;
+    event.node = command.need_word("node");
+    event.body = event::NodeLeft{};
+    said(JobEventNotice{event}, agent_->view().generation);
   }
   void outcome(Command& command) {
     const std::string kind = command.need_word("outcome");

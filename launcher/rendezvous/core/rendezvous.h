@@ -127,6 +127,7 @@ struct MemberView {
   Role role = Role::kMember;
   Incarnation incarnation = 0;
   bool connected = false;
+  bool leaving = false;              // told to stop: its part in the job is over
   std::optional<MemberRanks> ranks;  // in the current generation
   Duration heartbeat_age{0};
   std::vector<RankProgress> progress;

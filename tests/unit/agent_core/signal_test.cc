@@ -171,6 +171,8 @@ TEST_CASE("the only member waits shortly for the outcome of its leaving") {
   SECTION("a second signal") {
     rig.now = rig.now + 200ms;
     rig.step(SignalReceived{15});
+    CHECK_FALSE(rig.has<Finish>());
+    rig.pass(50ms);  // 250 ms in all
     CHECK(rig.only<Finish>().exit_code == 143);
   }
 }
