@@ -323,6 +323,13 @@ std::string Console::tail(std::uint32_t local_rank, std::size_t lines) {
   return found->second.tail->last_lines(lines, kTailBytes);
 }
 
+std::string Console::kept_stderr(std::uint32_t local_rank) {
+  const auto found = state_->workers.find(local_rank);
+  if (found == state_->workers.end()) return {};
+  if (found->second.err) found->second.err->drain_now();
+  return found->second.tail->kept();
+}
+
 void Console::finish_worker(std::uint32_t local_rank, Duration limit, std::function<void()> done) {
   const auto found = state_->workers.find(local_rank);
   if (found == state_->workers.end() || found->second.has_ended()) {

@@ -90,6 +90,9 @@ class Console {
   // Empty in raw mode.
   std::string tail(std::uint32_t local_rank, std::size_t lines = 20);
 
+  // All that is kept of it: the last 64 KiB.
+  std::string kept_stderr(std::uint32_t local_rank);
+
   // Calls `done` when both streams of the worker have ended, or at `limit`, whichever is first;
   // after `limit` what the pipes hold is taken and they are closed (a process that escaped may
   // keep them open for ever). Never from inside this call.

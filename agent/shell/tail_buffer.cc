@@ -52,12 +52,28 @@ std::string_view last_state(std::string_view line) {
 }  // namespace
 
 void TailBuffer::append(std::string_view data) {
-  if (data.size() >= kKept) {
+  if (data.size() > kKept) {
     bytes_.assign(data.substr(data.size() - kKept));
+    cut_ = true;
     return;
   }
-  if (bytes_.size() + data.size() > 2 * kKept) bytes_.erase(0, bytes_.size() - kKept);
+  if (bytes_.size() + data.size() > 2 * kKept) {
+    bytes_.erase(0, bytes_.size() - kKept);
+    cut_ = true;
+  }
   bytes_ += data;
+}
+
+std::string TailBuffer::kept() const {
+  std::string_view text(bytes_);
+  bool cut = cut_;
+  if (text.size() > kKept) {
+    text.remove_prefix(text.size() - kKept);
+    cut = true;
+  }
+  const std::size_t end = text.find('\n');
+  if (cut && end != std::string_view::npos && end + 1 < text.size()) text.remove_prefix(end + 1);
+  return std::string(text);
 }
 
 std::string TailBuffer::last_lines(std::size_t lines, std::size_t limit) const {

@@ -243,22 +243,24 @@ void WorkerSet::State::on_ended(const std::shared_ptr<Life>& life, const WorkerE
   event.run = exit.run;
   event.max_rss_bytes = exit.max_rss_bytes;
   std::string complaint;
+  std::string last_words;  // more than goes into the report
   if (!exit.status.succeeded() && exit.status.kind != ExitStatus::Kind::kExecFailed) {
     event.stderr_tail = parts.console.tail(local_rank);
+    last_words = parts.console.kept_stderr(local_rank);
     ErrorReport error = read_error_file(life->paths.error_file);
     event.error_file = std::move(error.text);
     event.secondary = error.secondary;
     complaint = std::move(error.complaint);
   }
   const bool own_failure = !exit.status.succeeded() && !life->stop_sent;
-  const std::string tail = event.stderr_tail;
   const bool keep = own_failure || !event.error_file.empty();
   parts.happened(std::move(event));
   if (!complaint.empty()) parts.log.say(Severity::kWarning, complaint);
   if (!keep || parts.directory.off()) return;
   // After the report, which others wait for, has left.
-  boost::asio::post(parts.io, [self = weak_from_this(), life, pid = exit.pid, tail] {
-    if (const auto state = self.lock()) state->keep_failure(*life, pid, tail);
+  boost::asio::post(parts.io, [self = weak_from_this(), life, pid = exit.pid,
+                               last_words = std::move(last_words)] {
+    if (const auto state = self.lock()) state->keep_failure(*life, pid, last_words);
   });
 }
 

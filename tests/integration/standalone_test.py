@@ -179,6 +179,20 @@ class Restart(MusterCase):
 
 
 class Files(MusterCase):
+    def test_the_last_64_kib_of_a_failed_workers_stderr_are_kept(self):
+        job = self.run_job("--standalone", "--console", "none", "--log-dir", self.path("logs"),
+                           self.script("seq 100000 30000000 | head -20000 >&2; exit 3\n"))
+        self.assertEqual(job.code(), 3, job.err)
+        (name,) = os.listdir(self.path("logs"))
+        kept = self.read(f"logs/{name}/latest/gen-0/rank-0/stderr.log")
+        self.assertLessEqual(len(kept), 65536)
+        self.assertGreater(len(kept), 65536 - 8)
+        lines = [int(line) for line in kept.splitlines()]
+        self.assertEqual(lines, list(range(lines[0], 120000)))
+        # The event and the block stay short.
+        tail = self.events(job, "generation_failed")[0]["first_cause"]["stderr_tail"]
+        self.assertEqual(tail.splitlines(), [str(n) for n in range(119980, 120000)])
+
     def test_redirected_output_and_meta(self):
         logs = self.path("logs")
         job = self.run_job("--standalone", "--nproc-per-node", "2", "--rdzv-id", "ignored",

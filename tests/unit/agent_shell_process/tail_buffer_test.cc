@@ -44,6 +44,21 @@ TEST_CASE("at most 64 KiB is answered for") {
   CHECK(tail.last_lines(1, 100) == "end");
 }
 
+TEST_CASE("all that is kept begins with a whole line") {
+  TailBuffer tail;
+  tail.append("a\nb");
+  CHECK(tail.kept() == "a\nb");
+  for (int i = 0; i < 9000; ++i)
+    tail.append("line " + std::to_string(10000 + i) + "\n");  // 11 bytes each
+  const std::string kept = tail.kept();
+  CHECK(kept.size() <= TailBuffer::kKept);
+  CHECK(kept.size() > TailBuffer::kKept - 11);
+  CHECK(kept.starts_with("line "));
+  CHECK(kept.ends_with("line 18999\n"));
+  tail.clear();
+  CHECK(tail.kept().empty());
+}
+
 TEST_CASE("bytes that are no UTF-8 are replaced") {
   TailBuffer tail;
   tail.append("ok \xC3\xA9 bad \xFF\xC3 cut \xE2\x82");
