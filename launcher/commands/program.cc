@@ -19,8 +19,8 @@ namespace {
 constexpr int kNotFound = 127;
 constexpr int kNotExecutable = 126;
 
-Program refuse(int exit_code, std::string error) {
-  return {.path = {}, .argv = {}, .exit_code = exit_code, .error = std::move(error)};
+Program refuse(int exit_code, std::string path, std::string error) {
+  return {.path = std::move(path), .argv = {}, .exit_code = exit_code, .error = std::move(error)};
 }
 
 enum class FileKind { kNone, kRegular, kDirectory, kOther };
@@ -84,14 +84,14 @@ Program find_python(const RunOptions& options, const EnvironmentMap& environment
     if (prefix && !executable(path)) continue;  // left over from a removed environment
     if (path.find('/') == std::string::npos) {
       const std::optional<std::string> found = search_path(path, environment);
-      if (!found) return refuse(kNotFound, cat(source, " ", path, ": not found in PATH"));
+      if (!found) return refuse(kNotFound, path, cat(source, " ", path, ": not found in PATH"));
       path = *found;
     }
     if (kind_of(path) == FileKind::kNone) {
-      return refuse(kNotFound, cat(source, " ", path, ": not found"));
+      return refuse(kNotFound, path, cat(source, " ", path, ": not found"));
     }
     if (!executable(path)) {
-      return refuse(kNotExecutable, cat(source, " ", path, ": not executable"));
+      return refuse(kNotExecutable, path, cat(source, " ", path, ": not executable"));
     }
     return {.path = path, .argv = {path}, .exit_code = 0, .error = {}};
   }
@@ -100,9 +100,10 @@ Program find_python(const RunOptions& options, const EnvironmentMap& environment
       return {.path = *found, .argv = {*found}, .exit_code = 0, .error = {}};
     }
   }
-  return refuse(kNotFound, cat("no Python interpreter for ", options.program[0],
-                               ": neither python3 nor python is in PATH (--python names "
-                               "one, --no-python does without)"));
+  return refuse(kNotFound, "python3",
+                cat("no Python interpreter for ", options.program[0],
+                    ": neither python3 nor python is in PATH (--python names "
+                    "one, --no-python does without)"));
 }
 
 Program with_python(const RunOptions& options, const EnvironmentMap& environment,
@@ -135,36 +136,36 @@ Program resolve_program(const RunOptions& options, const EnvironmentMap& environ
     if (kind_of(name + "/__main__.py") == FileKind::kRegular) {
       return with_python(options, environment, name);
     }
-    if (slash) return refuse(kNotExecutable, cat(name, directory));
+    if (slash) return refuse(kNotExecutable, name, cat(name, directory));
   }
   if (here == FileKind::kRegular) {
     const bool python_name = name.ends_with(".py") || name.ends_with(".pyz");
     const bool may_run = access(name.c_str(), X_OK) == 0;
     if (!options.no_python && (python_name || (!may_run && !is_elf(name)))) {
       if (access(name.c_str(), R_OK) != 0) {
-        return refuse(kNotExecutable, cat(name, ": ", std::strerror(errno)));
+        return refuse(kNotExecutable, name, cat(name, ": ", std::strerror(errno)));
       }
       return with_python(options, environment, name);
     }
-    if (!may_run) return refuse(kNotExecutable, cat(name, ": not executable"));
+    if (!may_run) return refuse(kNotExecutable, name, cat(name, ": not executable"));
     return directly(options, slash ? name : "./" + name);
   }
   if (slash) {
     if (here == FileKind::kNone) {
       const int error = errno;
-      return refuse(error == EACCES ? kNotExecutable : kNotFound,
+      return refuse(error == EACCES ? kNotExecutable : kNotFound, name,
                     cat(name, ": ", std::strerror(error)));
     }
-    return refuse(kNotExecutable,
+    return refuse(kNotExecutable, name,
                   cat(name, here == FileKind::kDirectory ? directory : ": not an executable file"));
   }
   std::string blocked;
   if (const auto found = search_path(name, environment, &blocked)) {
     return directly(options, *found);
   }
-  if (!blocked.empty()) return refuse(kNotExecutable, cat(blocked, ": not executable"));
-  if (here == FileKind::kDirectory) return refuse(kNotExecutable, cat(name, directory));
-  return refuse(kNotFound, cat(name, ": not found, neither in this directory nor in PATH"));
+  if (!blocked.empty()) return refuse(kNotExecutable, blocked, cat(blocked, ": not executable"));
+  if (here == FileKind::kDirectory) return refuse(kNotExecutable, name, cat(name, directory));
+  return refuse(kNotFound, name, cat(name, ": not found, neither in this directory nor in PATH"));
 }
 
 }  // namespace muster::launcher

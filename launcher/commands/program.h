@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // From the program's name on the command line to what will be executed, decided and checked
-// before anything starts: a name that leads nowhere costs one line, not a rendezvous.
+// before anything starts: a name that leads nowhere costs one line, and on a single node no
+// rendezvous.
 //
 // Thread rule: any thread; looks at the file system, changes nothing.
 #pragma once
@@ -14,7 +15,7 @@
 namespace muster::launcher {
 
 struct Program {
-  std::string path;               // for execve
+  std::string path;               // for execve; what could not be had, where argv is empty
   std::vector<std::string> argv;  // argv[0]: as typed, an interpreter's: its path
   // Where argv is empty: 127 (not found) or 126 (not executable), and why in one line.
   int exit_code = 0;

@@ -105,11 +105,18 @@ int make_plan(CommandLine& line, RunPlan& plan) {
   if (!faults.ok()) return refuse(cat(origin(line, "chaos"), ": ", faults.message()));
   if (!options.program.empty()) {
     plan.program = resolve_program(options, plan.environment);
-    if (!plan.program.ok() && !line.print_config) {
-      say(plan.program.error);
-      return plan.program.exit_code;
+    if (!plan.program.ok()) {
+      if (line.print_config) {
+        line.notes.push_back(plan.program.error);
+      } else if (options.max_nodes == 1) {
+        say(plan.program.error);
+        return plan.program.exit_code;
+      } else {
+        // Others wait for this node: it joins, and the exec that fails ends the job for all.
+        say(cat(plan.program.error, "; this node joins nevertheless, so that the others are told"));
+        plan.program.argv = options.program;
+      }
     }
-    if (!plan.program.ok()) line.notes.push_back(plan.program.error);
   }
   return 0;
 }

@@ -32,6 +32,28 @@ class TwoNodesTest(TwoNodes):
                 os.remove(self.path("go.0"))
                 self.port = free_port()
 
+    def test_a_program_missing_on_one_node_ends_the_job(self):
+        here, there = self.path("here"), self.path("there")
+        for folder in (here, there):
+            os.mkdir(folder)
+        for mode, code in ((None, 127), (0o644, 126)):
+            with self.subTest(code=code):
+                self.port = free_port()
+                for folder in (here, there):
+                    path = os.path.join(folder, "prog")
+                    with open(path, "wb") as file:
+                        file.write(b"#!/bin/sh\nexec sleep 1000\n" if folder == here else b"\x7fELF")
+                    os.chmod(path, 0o755 if folder == here else mode or 0o755)
+                    if folder == there and mode is None:
+                        os.remove(path)
+                nodes = [self.node(rank, program="./prog", cwd=folder)
+                         for rank, folder in ((0, here), (1, there))]
+                self.assertEqual([node.code() for node in nodes], [code, code],
+                                 nodes[0].err + nodes[1].err)
+                self.assertIn("./prog", nodes[1].err.splitlines()[0])
+                self.assertIn("joins nevertheless", nodes[1].err)
+                self.assertIn("node n1", nodes[0].err)
+
     def test_ctrl_c_on_both_nodes_is_an_outcome(self):
         # With one signal and with two, whoever has the server: the last member tells how it ended.
         worker = self.script("trap : INT TERM\necho $$ >> up\nwhile :; do sleep 0.01; done\n",
