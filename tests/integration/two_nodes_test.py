@@ -235,7 +235,10 @@ class TwoNodesTest(TwoNodes):
         for node in nodes:
             self.until_event(node, "generation_running", generation=0)
         # The hosting one last: its leaving would be told the other, whose own signal may come later.
-        self.ends_soon([nodes[1], nodes[0]], signal.SIGINT, 130)
+        nodes[1].signal(signal.SIGINT)
+        self.until_event(nodes[0], "node_left")
+        self.ends_soon(nodes[0], signal.SIGINT, 130)
+        self.assertEqual(nodes[1].code(), 130, nodes[1].err)
 
     def test_ctrl_c_in_the_middle_of_stopping(self):
         nodes = [self.node(rank, *self.PATIENT, program=self.script(
