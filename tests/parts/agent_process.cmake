@@ -11,8 +11,9 @@ target_link_libraries(agent_process_probe PRIVATE muster::options)
 set_target_properties(agent_process_probe PROPERTIES
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 
+# Real processes, but no channel: ThreadSanitizer runs them too.
 function(agent_process_test name source)
-  muster_test(${name} LABEL integration SOURCES ${dir}/${source} ${dir}/harness.cc
+  muster_test(${name} LABEL "integration;inprocess" SOURCES ${dir}/${source} ${dir}/harness.cc
               LINK muster::agent_process)
   target_compile_definitions(${name} PRIVATE PROBE="$<TARGET_FILE:agent_process_probe>")
   add_dependencies(${name} agent_process_probe)
