@@ -129,6 +129,7 @@ class Restart(MusterCase):
                            self.script("echo $RANK $TORCHELASTIC_RESTART_COUNT $MUSTER_GENERATION "
                                        "$MUSTER_RESTART_REASON >> seen.$RANK\n"
                                        "[ $MUSTER_GENERATION = 0 ] || exit 0\n"
+                                       "until [ -e seen.0 ]; do sleep 0.01; done\n"
                                        "[ $RANK = 1 ] && exit 3\nsleep 600\n"))
         self.assertEqual(job.code(), 0, job.err)
         for rank in range(2):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 muster_test(data_test LABEL unit SOURCES unit/training/corpus_test.cc unit/training/dataset_test.cc
             LINK muster::data)
-muster_test(checkpoint_test LABEL unit
+# Thousands of crashes, each a process: slow under sanitizers.
+muster_test(checkpoint_test LABEL unit TIMEOUT 600
             SOURCES unit/training/checkpoint_test.cc unit/training/checkpoint_crash_test.cc
                     unit/training/checkpoint_parts_test.cc
                     unit/training/manifest_test.cc

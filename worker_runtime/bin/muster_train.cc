@@ -58,7 +58,8 @@ and two, restarted where they stopped if one dies:
 
 Exit codes: 0 done, 2 configuration, 70 internal, 80 numerics (loss scale at its floor, or too many
 steps without a finite gradient), 81 another rank is gone, 82 ranks disagree, 83 a rank did not
-answer in time, 84 checkpoint storage, 85 device, 143 stopped on request after a saved checkpoint.
+answer in time, 84 checkpoint storage, 85 device, 143 stopped on request, where there is a
+checkpoint.dir after a saved checkpoint.
 )";
 
 struct Flags {

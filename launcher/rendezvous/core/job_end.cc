@@ -99,7 +99,7 @@ void Job::time_out_joining() {
   outcome.text = std::to_string(joined) + " of " + std::to_string(spec_.min_nodes) +
                  " nodes joined within " + format_duration(spec_.policy.join_timeout) + " (" +
                  (who.empty() ? "none" : who) + "); " + std::to_string(missing) + " missing" +
-                 missing_nodes() + refusals;
+                 (missing > 0 ? missing_nodes() : "") + refusals;
   outcome.first_cause = last_failure_;
   finish(std::move(outcome));
 }

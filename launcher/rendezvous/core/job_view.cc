@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "launcher/rendezvous/core/address.h"
 #include "launcher/rendezvous/core/job.h"
 
 namespace muster::rendezvous {
@@ -25,7 +26,7 @@ JobView Job::view(Instant now) const {
     MemberView shown;
     shown.node = name;
     shown.host = member.facts.host;
-    shown.addr = member.observed_addr.empty() ? member.facts.dialed_addr : member.observed_addr;
+    shown.addr = own_address(member);
     shown.slots = member.facts.slots;
     shown.role = member.role;
     shown.incarnation = member.incarnation;

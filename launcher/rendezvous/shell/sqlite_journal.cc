@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/rendezvous/shell/sqlite_journal.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <sqlite3.h>
@@ -312,8 +313,9 @@ absl::Status check_format(sqlite3* database, const std::string& path) {
   }
   Statement check(database, "PRAGMA quick_check(1)");
   if (!check.next()) return cannot_use(database, path);
-  const std::string verdict = check.bytes(0);
+  std::string verdict = check.bytes(0);
   if (verdict == "ok") return absl::OkStatus();
+  verdict.resize(std::min(verdict.size(), verdict.find('\n')));  // the first complaint
   return absl::DataLossError(path + " is damaged (" + verdict + ")" + move_aside(path));
 }
 
