@@ -24,6 +24,7 @@ struct ProcessInfo {
   pid_t group = 0;
   pid_t session = 0;
   char state = '?';              // as in /proc/<pid>/stat: R S D T Z …
+  bool exiting = false;          // its environment may be gone, its children not yet handed on
   std::uint64_t start_time = 0;  // clock ticks since boot: with pid, names one process
 };
 

@@ -41,6 +41,7 @@ struct Supervisor::State {
   void children_changed();
   // The worker whose descent `orphan` is: by session or group, else by marker.
   std::optional<pid_t> owner_of(const ProcessInfo& orphan);
+  bool undecided();
   bool any_other_leader_lives(pid_t than) const;
 };
 

@@ -60,6 +60,16 @@ std::optional<pid_t> Supervisor::State::owner_of(const ProcessInfo& orphan) {
   return std::nullopt;
 }
 
+// One that is about to end has lost what tells its owner, and its children are not ours yet.
+bool Supervisor::State::undecided() {
+  const std::vector<pid_t> all = orphans();
+  return std::any_of(all.begin(), all.end(), [this](pid_t pid) {
+    const auto orphan = read_process(pid);
+    const bool ends = orphan && orphan->exiting && orphan->state != 'Z' && orphan->state != 'X';
+    return ends && !owner_of(*orphan);
+  });
+}
+
 bool Supervisor::State::any_other_leader_lives(pid_t than) const {
   return std::any_of(workers.begin(), workers.end(), [than](const auto& entry) {
     return entry.first != than && !entry.second->has_ended;
@@ -123,7 +133,9 @@ void WorkerProcess::State::read_status() {
 void WorkerProcess::State::check_gone() {
   if (closed || is_gone || !has_ended) return;
   supervisor->reap_orphans();
-  if (!supervisor->orphans().empty() && !below().empty()) return;
+  // What is undecided ends with a SIGCHLD, and is looked at again.
+  const bool alone = supervisor->orphans().empty();
+  if (!alone && (supervisor->undecided() || !below().empty())) return;
   MUSTER_CHECK(::waitpid(leader, nullptr, WNOHANG) == leader);
   forget();
   is_gone = true;
