@@ -40,10 +40,8 @@ void Checks::server_started() {
   rounds_.clear();
 }
 
-void Checks::journaled(const std::vector<rendezvous::Action>& actions,
-                       std::vector<rendezvous::RunRecord>& journal,
+void Checks::journaled(const std::vector<rendezvous::RunRecord>& journal,
                        const std::vector<rendezvous::RunRecord>& known) {
-  rendezvous::write_down(actions, journal);
   for (const rendezvous::RunRecord& truth : known) {
     const auto run = std::find_if(journal.begin(), journal.end(), [&](const auto& candidate) {
       return candidate.job.run == truth.job.run;
@@ -379,7 +377,7 @@ bool Checks::excused(const Process& process, const agent::StartWorkers& start) c
     if (process.leader || key.second != process.run) continue;
     if (outcome.kind == OutcomeKind::kSucceeded) return true;
   }
-  const NodeName name(1, static_cast<char>('a' + process.node));
+  const NodeName name = node_name(process.node);
   const auto off = written_off_.find(name);
   if (off != written_off_.end() && off->second >= process.started) return true;
   // One that leaves has ended its stream for good, as far as the server can tell.

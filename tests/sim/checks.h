@@ -65,9 +65,8 @@ class Checks {
   void fail(std::string what);
 
   void server_started();
-  // Writes what a step ordered into `journal`, which must then be what the server knows.
-  void journaled(const std::vector<rendezvous::Action>& actions,
-                 std::vector<rendezvous::RunRecord>& journal,
+  // After a step's writes the journal must hold what the server knows.
+  void journaled(const std::vector<rendezvous::RunRecord>& journal,
                  const std::vector<rendezvous::RunRecord>& known);
   // `torn`: the server died before it had carried out all of its actions.
   void server_stepped(const rendezvous::Event& event,

@@ -9,7 +9,7 @@ namespace muster::sim {
 
 Node::Node(World& world, std::size_t index) : world_(world) {
   truth_.index = index;
-  truth_.name = std::string(1, static_cast<char>('a' + index));
+  truth_.name = node_name(index);
 }
 
 std::string Node::state() const {
@@ -31,11 +31,12 @@ void Node::start_agent() {
   config.spec.policy = world_.options.policy;
   config.node.name = truth_.name;
   config.node.host = truth_.name;
-  config.node.slots = world_.options.slots;
+  config.node.slots = world_.options.slots_of(truth_.index);
+  config.node.node_rank = world_.options.node_rank_of(truth_.index);
   config.node.boot_id = "boot-" + truth_.name;
   config.node.agent_pid = 1000 + static_cast<std::int64_t>(truth_.life);
   config.node.hosts_server = world_.options.hosted && truth_.index == 0;
-  config.node.dialed_addr = "10.0.0." + std::to_string(truth_.index + 1);
+  config.node.dialed_addr = node_address(truth_.index);
   config.argv = {"/bin/train"};
   config.stop_budget = 6s;
   config.seed = world_.rng.next();

@@ -1,9 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/options.h"
 
+#include <algorithm>
+
 #include "proto/base/rng.h"
 
 namespace muster::sim {
+namespace {
+
+// Half of all jobs have six nodes at most; one in a hundred has more than a hundred.
+std::uint32_t draw_agents(Rng& rng) {
+  const std::uint64_t share = rng.below(1000);
+  const auto between = [&](std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(rng.below(high - low + 1));
+  };
+  if (share < 10) return between(101, 300);
+  if (share < 40) return between(31, 100);
+  if (share < 150) return between(13, 30);
+  if (share < 450) return between(7, 12);
+  return between(1, 6);
+}
+
+void draw_shape(Rng& rng, SimOptions& options) {
+  options.agents = draw_agents(rng);
+  options.max_nodes = options.agents;
+  switch (rng.below(6)) {
+    case 0: options.max_nodes = 1 + static_cast<std::uint32_t>(rng.below(options.agents)); break;
+    case 1: options.max_nodes += 1 + static_cast<std::uint32_t>(rng.below(3)); break;
+    default: break;
+  }
+  options.min_nodes = 1 + static_cast<std::uint32_t>(rng.below(options.max_nodes));
+  if (rng.below(3) == 0) options.min_nodes = options.max_nodes;
+  options.slots = 1 + static_cast<std::uint32_t>(rng.below(3));
+  options.mixed_slots = rng.below(3) == 0;
+  const std::uint64_t ranks = rng.below(8);
+  if (options.agents <= options.max_nodes && ranks < 2) {
+    options.node_ranks = ranks == 0 ? NodeRanks::kAll : NodeRanks::kSome;
+  }
+  options.hosted = rng.below(3) == 0;
+}
+
+// What strikes each node or worker strikes a large job no more often than one of this size:
+// otherwise none of them would ever come to run.
+void tame(SimOptions& options) {
+  constexpr double kNodes = 8;
+  if (options.agents <= kNodes) return;
+  const double share = kNodes / options.agents;
+  for (double SimOptions::*rate :
+       {&SimOptions::breaks, &SimOptions::half_open, &SimOptions::stalls, &SimOptions::freezes,
+        &SimOptions::agent_kills, &SimOptions::agent_signals, &SimOptions::worker_failure,
+        &SimOptions::exec_failure, &SimOptions::unkillable}) {
+    options.*rate *= share;
+  }
+  if (options.agents > 30) options.fault_phase = 15s;
+}
+
+}  // namespace
 
 SimOptions SimOptions::from_seed(std::uint64_t seed) {
   Rng rng(Rng::mix(seed ^ 0x5eed0f0f710175ULL));
@@ -14,13 +66,7 @@ SimOptions SimOptions::from_seed(std::uint64_t seed) {
   };
   SimOptions options;
   options.seed = seed;
-  options.max_nodes = 1 + static_cast<std::uint32_t>(rng.below(4));
-  options.min_nodes = 1 + static_cast<std::uint32_t>(rng.below(options.max_nodes));
-  if (rng.below(3) == 0) options.min_nodes = options.max_nodes;
-  options.agents = options.max_nodes;
-  if (rng.below(4) == 0) options.agents = 1 + static_cast<std::uint32_t>(rng.below(6));
-  options.slots = 1 + static_cast<std::uint32_t>(rng.below(3));
-  options.hosted = rng.below(3) == 0;
+  draw_shape(rng, options);
 
   JobPolicy& policy = options.policy;
   policy.max_restarts = static_cast<std::uint32_t>(rng.below(4));
@@ -52,40 +98,70 @@ SimOptions SimOptions::from_seed(std::uint64_t seed) {
   options.unkillable = maybe(0.08, 0.2);
   options.slow_messages = maybe(0.3, 0.05);
   options.reports = maybe(0.5, 1.0);
-  options.journaled = Rng(Rng::mix(seed ^ 0x10a1a1)).below(2) == 0;
+  options.journaled = rng.below(2) == 0;
   options.longest_work = Duration(1s) * (2 + rng.below(12));
   options.server_stalls = maybe(0.25, 0.08);
+  tame(options);
   return options;
 }
 
 std::string SimOptions::text() const {
   std::string line = "seed " + std::to_string(seed) + ": nnodes " + std::to_string(min_nodes) +
                      ":" + std::to_string(max_nodes) + ", " + std::to_string(agents) +
-                     " agents of " + std::to_string(slots) + ", max restarts " +
-                     std::to_string(policy.max_restarts) + (hosted ? ", hosted" : "") +
-                     (journaled ? ", journaled" : "");
-  const auto add = [&](const char* name, double value) {
-    if (value > 0) line += std::string(", ") + name + " " + std::to_string(value).substr(0, 5);
-  };
-  add("breaks", breaks);
-  add("half-open", half_open);
-  add("stalls", stalls);
-  add("freezes", freezes);
-  add("agent kills", agent_kills);
-  add("agent signals", agent_signals);
-  add("server kills", server_kills);
-  add("server stalls", server_stalls);
-  add("operator stops", operator_stops);
-  add("restarts", restarts);
-  add("late", late_start);
-  add("failures", worker_failure);
-  add("exec failures", exec_failure);
-  add("ignore TERM", ignores_term);
-  add("descendants", leaves_rest);
-  add("unkillable", unkillable);
-  add("report", reports);
-  add("slow messages", slow_messages);
+                     " agents of " + (mixed_slots ? "up to " : "") + std::to_string(slots) +
+                     ", max restarts " + std::to_string(policy.max_restarts) +
+                     (node_ranks != NodeRanks::kNone ? ", node ranks" : "") +
+                     (hosted ? ", hosted" : "") + (journaled ? ", journaled" : "") +
+                     ", faults for " + format_duration(fault_phase);
+  for (const Knob& knob : knobs()) {
+    const double value = this->*knob.value;
+    if (value <= 0) continue;
+    line += std::string(", ") + knob.name + " " + std::to_string(value).substr(0, 5);
+  }
   return line;
+}
+
+std::uint32_t SimOptions::slots_of(std::size_t index) const {
+  if (!mixed_slots) return slots;
+  return 1 + static_cast<std::uint32_t>(Rng(Rng::mix(seed + index)).below(slots));
+}
+
+std::optional<std::uint32_t> SimOptions::node_rank_of(std::size_t index) const {
+  const bool has = node_ranks == NodeRanks::kAll || (node_ranks == NodeRanks::kSome && index % 2);
+  if (!has) return std::nullopt;
+  return max_nodes - 1 - static_cast<std::uint32_t>(index);
+}
+
+// "a" … "z", then "n26" and on: their natural order is not the order of their numbers.
+NodeName node_name(std::size_t index) {
+  if (index < 26) return std::string(1, static_cast<char>('a' + index));
+  return "n" + std::to_string(index);
+}
+
+std::string node_address(std::size_t index) {
+  return "10.0." + std::to_string(index / 250) + "." + std::to_string(index % 250 + 1);
+}
+
+const std::vector<Knob>& knobs() {
+  static const std::vector<Knob> all{{"breaks", &SimOptions::breaks},
+                                     {"half-open", &SimOptions::half_open},
+                                     {"stalls", &SimOptions::stalls},
+                                     {"freezes", &SimOptions::freezes},
+                                     {"agent-kills", &SimOptions::agent_kills},
+                                     {"agent-signals", &SimOptions::agent_signals},
+                                     {"server-kills", &SimOptions::server_kills},
+                                     {"server-stalls", &SimOptions::server_stalls},
+                                     {"operator-stops", &SimOptions::operator_stops},
+                                     {"restarts", &SimOptions::restarts},
+                                     {"late-starts", &SimOptions::late_start},
+                                     {"failures", &SimOptions::worker_failure},
+                                     {"exec-failures", &SimOptions::exec_failure},
+                                     {"ignores-term", &SimOptions::ignores_term},
+                                     {"descendants", &SimOptions::leaves_rest},
+                                     {"unkillable", &SimOptions::unkillable},
+                                     {"reports", &SimOptions::reports},
+                                     {"slow-messages", &SimOptions::slow_messages}};
+  return all;
 }
 
 }  // namespace muster::sim

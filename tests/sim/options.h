@@ -5,12 +5,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "proto/base/job.h"
 #include "proto/base/time.h"
 
 namespace muster::sim {
+
+enum class NodeRanks : std::uint8_t { kNone, kSome, kAll };
 
 struct SimOptions {
   std::uint64_t seed = 0;
@@ -18,6 +22,8 @@ struct SimOptions {
   std::uint32_t max_nodes = 1;
   std::uint32_t agents = 1;  // may be fewer than MIN, or more than MAX (spares)
   std::uint32_t slots = 1;
+  bool mixed_slots = false;  // `slots` is the most; nodes differ
+  NodeRanks node_ranks = NodeRanks::kNone;
   JobPolicy policy;
   bool hosted = false;     // node 0's process runs the server too, and dies with it
   bool journaled = false;  // a server that starts again reads what the one before wrote
@@ -44,9 +50,24 @@ struct SimOptions {
   double slow_messages = 0;  // chance of a delay in the order of a second
   Duration longest_work = 12s;
   Duration fault_phase = 30s;
+  std::string planted;  // the bug that the simulator must find (planted.h); none
 
   static SimOptions from_seed(std::uint64_t seed);
   std::string text() const;
+
+  // Of node `index`, counted from 0.
+  std::uint32_t slots_of(std::size_t index) const;
+  std::optional<std::uint32_t> node_rank_of(std::size_t index) const;
 };
+
+NodeName node_name(std::size_t index);
+std::string node_address(std::size_t index);
+
+// The kinds of faults, so that each can be named and switched off.
+struct Knob {
+  const char* name;
+  double SimOptions::*value;
+};
+const std::vector<Knob>& knobs();
 
 }  // namespace muster::sim
