@@ -25,6 +25,7 @@ void Checks::server_started() {
     ++tally["server lives from a journal"];
     server_.stops_open.clear();
     server_.over.clear();
+    server_.leaves = false;
     for (const auto& [session, node] : streams_)
       stream_lost_.try_emplace(node, clock_.now());
     streams_.clear();
@@ -59,12 +60,16 @@ void Checks::server_stepped(const rendezvous::Event& event,
   if (const auto* said = std::get_if<rendezvous::AgentSaid>(&event)) {
     const bool joins = std::holds_alternative<Join>(said->message.body);
     if (joins && !torn) check_join(said->session, actions);
+    const bool beats = std::holds_alternative<Heartbeat>(said->message.body);
+    if (beats && !torn && !server_.leaves) check_heartbeat(said->session, actions);
   }
+  check_order(actions);
   if (const auto* stop = std::get_if<rendezvous::StopRequested>(&event)) {
     server_.stops_open.insert(stop->request);
   }
   if (std::holds_alternative<rendezvous::ServerStopping>(event)) {
     // It decides nothing about them any more; they end by themselves.
+    server_.leaves = true;
     for (const NodeName& node : members_)
       written_off_[node] = clock_.now();
   }
@@ -135,6 +140,66 @@ void Checks::check_join(SessionId session, const std::vector<rendezvous::Action>
   // What an accepted agent brings along (ranks done) may itself be the end of the job.
   const int answers = accepted + others + (outcome && accepted == 0 ? 1 : 0);
   if (answers != 1) fail("R3: a Join got " + std::to_string(answers) + " answers");
+}
+
+void Checks::check_heartbeat(SessionId session, const std::vector<rendezvous::Action>& actions) {
+  const auto answers = std::count_if(actions.begin(), actions.end(), [&](const auto& action) {
+    const auto* send = std::get_if<rendezvous::Send>(&action);
+    return send != nullptr && send->session == session &&
+           (std::holds_alternative<HeartbeatAck>(send->message.body) ||
+            std::holds_alternative<Stale>(send->message.body));
+  });
+  if (answers != 1) fail("R3: a Heartbeat got " + std::to_string(answers) + " answers");
+}
+
+// What a step changes of a run is written before anything of that run leaves.
+void Checks::check_order(const std::vector<rendezvous::Action>& actions) {
+  std::set<RunId> left;
+  for (const rendezvous::Action& action : actions) {
+    if (const auto* send = std::get_if<rendezvous::Send>(&action)) {
+      left.insert(send->message.envelope.run);
+    } else if (const auto* emit = std::get_if<rendezvous::Emit>(&action)) {
+      left.insert(emit->run);
+    } else if (const auto* over = std::get_if<rendezvous::JobOver>(&action)) {
+      left.insert(over->run);
+    } else if (const auto* persist = std::get_if<rendezvous::Persist>(&action)) {
+      if (left.contains(persist->record.run)) fail("J2: something left before it was written");
+    }
+  }
+}
+
+void Checks::bounded(const std::vector<rendezvous::RunRecord>& known,
+                     const std::vector<rendezvous::JobView>& view, std::size_t streams) {
+  constexpr std::size_t kRuns = 8;
+  constexpr std::size_t kLeaves = 16;
+  constexpr std::size_t kFailures = 64;
+  if (known.size() > kRuns) fail("B1: the server knows " + std::to_string(known.size()) + " runs");
+  for (const rendezvous::RunRecord& run : known) {
+    std::set<NodeName> of_life;
+    if (run.life) {
+      for (const MemberRanks& member : run.life->ranks)
+        of_life.insert(member.node);
+    }
+    for (const rendezvous::NodeRecord& node : run.nodes) {
+      if (!node.member && !of_life.contains(node.node)) {
+        fail("B1: node " + node.node + ", which is gone, is remembered");
+      }
+      if (node.causes.size() > options_.slots + 1) fail("B1: too many causes of " + node.node);
+      if (node.torn_down.size() > kFailures) fail("B1: too many victims of " + node.node);
+    }
+    if (run.job.leaves.size() > kLeaves || run.job.aliases.size() > kRuns) {
+      fail("B1: leaves or other names of a run are remembered without end");
+    }
+  }
+  std::size_t connected = 0;
+  for (const rendezvous::JobView& job : view) {
+    for (const rendezvous::MemberView& member : job.members)
+      connected += member.connected ? 1U : 0U;
+  }
+  if (connected > streams && !server_.leaves) {
+    fail("B2: " + std::to_string(connected) + " members are connected over " +
+         std::to_string(streams) + " streams");
+  }
 }
 
 void Checks::check_prepare(const ServerMessage& message, const Prepare& prepare) {
@@ -245,6 +310,7 @@ void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
     if (std::holds_alternative<ServerLeaving>(said->message.body)) record.server_left = true;
     if (std::holds_alternative<Evicted>(said->message.body)) ++tally["evictions"];
   }
+  note_stops(record, event);
   const bool port_failed = std::holds_alternative<agent::MasterPortFailed>(event);
   if (port_failed || std::holds_alternative<agent::MasterPortHeld>(event)) {
     // Of several asked for only the last is wanted, and answers come in order.
@@ -270,6 +336,9 @@ void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
       record.port_held = false;
     } else if (const auto* start = std::get_if<agent::StartWorkers>(&action)) {
       check_start(node, *start);
+      record.may_stop = false;
+    } else if (const auto* signal = std::get_if<agent::SignalWorker>(&action)) {
+      check_signal(node, record, *signal);
     } else if (const auto* finish = std::get_if<agent::Finish>(&action)) {
       if (opens) fail(node.name + " finishes with a stream open");
       check_finish(node, record, *finish);
@@ -277,7 +346,47 @@ void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
   }
 }
 
+// What may end a generation on its node, and what keeps the lease.
+void Checks::note_stops(AgentRecord& record, const agent::Event& event) {
+  if (const auto* said = std::get_if<agent::ServerSaid>(&event)) {
+    const ServerBody& body = said->message.body;
+    if (std::holds_alternative<JoinAccepted>(body)) record.lease_from = record.join_sent;
+    if (const auto* answer = std::get_if<HeartbeatAck>(&body)) {
+      const auto sent = record.heartbeats.find(answer->sequence);
+      if (sent == record.heartbeats.end()) return;
+      record.lease_from = std::max(record.lease_from, sent->second);
+      record.heartbeats.erase(record.heartbeats.begin(), std::next(sent));
+    }
+    record.may_stop =
+        record.may_stop || std::holds_alternative<StopOrder>(body) ||
+        std::holds_alternative<Evicted>(body) || std::holds_alternative<JoinRefused>(body) ||
+        std::holds_alternative<OutcomeNotice>(body) || std::holds_alternative<ServerLeaving>(body);
+  } else if (const auto* ended = std::get_if<agent::WorkerEnded>(&event)) {
+    record.may_stop = record.may_stop || !ended->status.succeeded();
+  } else if (std::holds_alternative<agent::SignalReceived>(event) ||
+             std::holds_alternative<agent::WorkerUnkillable>(event)) {
+    record.may_stop = true;
+  }
+}
+
+// Guarantee 5: losing the server alone ends no worker within the server's grace.
+void Checks::check_signal(const NodeTruth& node, const AgentRecord& record,
+                          const agent::SignalWorker& order) {
+  const JobPolicy& policy = options_.policy;
+  const Duration lease = std::max(policy.server_grace, 2 * policy.heartbeat);
+  if (record.may_stop || clock_.now() >= record.lease_from + lease) return;
+  for (const ProcessPtr& process : node.processes) {
+    if (process->local_rank != order.local_rank || !process->leader) continue;
+    fail("G5: " + node.name + " signals rank " + std::to_string(process->rank) +
+         " without a reason");
+  }
+}
+
 void Checks::check_send(const NodeTruth& node, AgentRecord& record, const AgentMessage& message) {
+  if (std::holds_alternative<Join>(message.body)) record.join_sent = clock_.now();
+  if (const auto* beat = std::get_if<Heartbeat>(&message.body)) {
+    record.heartbeats[beat->sequence] = clock_.now();
+  }
   if (const auto* answer = std::get_if<PrepareAnswer>(&message.body)) {
     if (!answer->accepted) ++tally["prepare refused"];
   }

@@ -4,7 +4,8 @@
 // truth (which processes live) beside what the machines believe; the first violation is kept.
 //
 // Numbers in failure texts: A1.. are the invariants of agent/core/agent.h, R1.. those of
-// launcher/rendezvous/core/rendezvous.h, G.. the guarantees of the design.
+// launcher/rendezvous/core/rendezvous.h (F..: reasons.h), G.. the guarantees of the design,
+// J.. the journal, B.. bounds, M.. the second opinion of model.h.
 #pragma once
 
 #include <cstdint>
@@ -68,6 +69,9 @@ class Checks {
   // After a step's writes the journal must hold what the server knows.
   void journaled(const std::vector<rendezvous::RunRecord>& journal,
                  const std::vector<rendezvous::RunRecord>& known);
+  // Nothing is kept for ever: all that a server of `streams` open streams knows.
+  void bounded(const std::vector<rendezvous::RunRecord>& known,
+               const std::vector<rendezvous::JobView>& view, std::size_t streams);
   // `torn`: the server died before it had carried out all of its actions.
   void server_stepped(const rendezvous::Event& event,
                       const std::vector<rendezvous::Action>& actions, bool torn);
@@ -97,6 +101,10 @@ class Checks {
     std::map<RunId, Generation> newest;  // generation started last
     std::uint32_t restarts_told = 0;
     RunId run;
+    bool may_stop = false;                        // something ended the generation that runs
+    std::map<std::uint64_t, Instant> heartbeats;  // sent, not answered
+    Instant join_sent;
+    Instant lease_from;  // the last message that was answered was sent then
   };
   struct ServerRecord {
     std::map<RunId, rendezvous::JobRecord> last;
@@ -105,6 +113,7 @@ class Checks {
     std::uint64_t charged = 0;
     RunId charged_run;
     Instant started;
+    bool leaves = false;  // it said so, and answers no more
   };
   struct Published {  // one generation of one run, as its nodes were told
     std::uint32_t world_size = 0;
@@ -122,6 +131,11 @@ class Checks {
     return options_.journaled ? 0 : server_life;
   }
   void check_join(SessionId session, const std::vector<rendezvous::Action>& actions);
+  void check_heartbeat(SessionId session, const std::vector<rendezvous::Action>& actions);
+  void check_order(const std::vector<rendezvous::Action>& actions);
+  void note_stops(AgentRecord& record, const agent::Event& event);
+  void check_signal(const NodeTruth& node, const AgentRecord& record,
+                    const agent::SignalWorker& order);
   void check_prepare(const ServerMessage& message, const Prepare& prepare);
   void check_persist(const rendezvous::JobRecord& record);
   void check_outcome(const RunId& run, const Outcome& outcome, const char* where);

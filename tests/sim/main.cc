@@ -2,8 +2,6 @@
 //
 // The simulator as a program: many seeds, or one of them with its trace. scripts/soak runs it on
 // all cores.
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -11,6 +9,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "tests/sim/minimise.h"
@@ -21,12 +20,14 @@ namespace {
 
 constexpr const char* kUsage = R"(usage:
   sim --seeds N [--first-seed S]   runs them; a line for each that fails; exit 1 if one does
+  sim --bugs                       lists the bugs that can be planted
   sim --seed S [--minimise]        shows everything that happens under this seed, or under the
                                    smallest world found that fails in the same way
 of one seed also:
   --lines N                        shows the last N lines only
   --agents N  --nnodes MIN:MAX  --plain (one worker a node, no node ranks)  --not-hosted
   --not-journaled  --faults-for D  --work D  --off KIND,KIND  another world than the seed's
+  --plant BUG
 )";
 
 struct Command {
@@ -115,6 +116,9 @@ void apply_value(const std::string& flag, const std::string& value, Command& com
     options.fault_phase = duration(flag, value);
   } else if (flag == "--work") {
     options.longest_work = duration(flag, value);
+  } else if (flag == "--plant") {
+    if (find_bug(value) == nullptr) misused("--plant knows no \"" + value + "\" (sim --bugs)");
+    options.planted = value;
   } else if (flag == "--off") {
     switch_off(options, value);
   } else {
@@ -195,6 +199,11 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
     std::cout << muster::sim::kUsage;
+    return 0;
+  }
+  if (arguments.size() == 1 && arguments[0] == "--bugs") {
+    for (const muster::sim::Bug& bug : muster::sim::bugs())
+      std::cout << bug.name << " (" << bug.breaks << ")\n";
     return 0;
   }
   const muster::sim::Command command = muster::sim::parse(arguments);

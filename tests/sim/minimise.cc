@@ -136,7 +136,8 @@ std::string arguments(const SimOptions& options) {
   }
   std::string off;
   for (const Knob& knob : knobs()) {
-    if (options.*knob.value != whole.*knob.value) off += (off.empty() ? "" : ",") + std::string(knob.name);
+    if (options.*knob.value != whole.*knob.value)
+      off += (off.empty() ? "" : ",") + std::string(knob.name);
   }
   if (!off.empty()) add("--off " + off);
   if (!options.planted.empty()) add("--plant " + options.planted);

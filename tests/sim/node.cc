@@ -119,7 +119,8 @@ void Node::step(const agent::Event& event) {
     truth_.stream_open = truth_.stream_up = false;
     stream_.reset();
   }
-  const std::vector<agent::Action> actions = agent_->step(event, world_.clock.now());
+  std::vector<agent::Action> actions = agent_->step(event, world_.clock.now());
+  world_.planted.does(truth_, event, actions);
   world_.checks.agent_stepped(truth_, event, actions);
   for (const agent::Action& action : actions) {
     world_.note(truth_.name, "  " + text(action));

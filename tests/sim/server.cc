@@ -24,6 +24,8 @@ void World::start_server() {
   server_ends_with_host_ = false;
   crashes_in_step_ = false;
   checks.server_started();
+  model_.server_started(options.journaled);
+  reasons_.server_started(options.journaled);
   note("server", "starts");
   if (!options.journaled) journal_.clear();
   if (options.journaled) step_server(rendezvous::JournalRead{journal_});
@@ -35,6 +37,7 @@ void World::kill_server() {
   server_.reset();
   server_stalls_ = false;
   server_unread_.clear();
+  ends_unread_ = 0;
   std::map<SessionId, StreamPtr> streams;
   streams.swap(streams_);
   for (const auto& [session, stream] : streams) {
@@ -44,25 +47,60 @@ void World::kill_server() {
 }
 
 void World::step_server(const rendezvous::Event& event) {
-  if (server_stalls_) return server_unread_.push_back(event);
+  if (server_stalls_) {
+    if (std::holds_alternative<rendezvous::StreamLost>(event)) ++ends_unread_;
+    return server_unread_.push_back(event);
+  }
   if (!std::holds_alternative<rendezvous::Tick>(event)) note("server", text(event));
-  std::vector<rendezvous::Action> actions = server_->step(event, server_now());
+  std::optional<rendezvous::Event> heard = event;
+  planted.hears(heard);
+  std::vector<rendezvous::Action> actions;
+  if (heard) actions = server_->step(*heard, server_now());
+  planted.orders(actions);
   ++steps_;
   const bool dies = crashes_in_step_ && !actions.empty();
   if (dies && rng.below(4) == 0) return crash_server();  // before anything was written
   rendezvous::write_down(actions, journal_);
-  // All that is known of a large job is compared now and then only: it is long.
-  if (steps_ % (1 + nodes_.size() / 16) == 0) checks.journaled(journal_, server_->records());
   if (on_journal) on_journal(actions, journal_);
+  const std::vector<rendezvous::Action> decided = actions;
   // What was written stands; of the rest the first part left before the end.
   if (dies) actions.resize(rng.below(actions.size() + 1));
   checks.server_stepped(event, actions, dies);
+  judge(event, decided);
   for (const rendezvous::Action& action : actions) {
     note("server", "  " + text(action));
     carry_out(action);
   }
   if (dies) return crash_server();
   arm_server_timer();
+  hear_forged();
+}
+
+// Who does not need to see what arrives, only what was decided.
+void World::judge(const rendezvous::Event& event, const std::vector<rendezvous::Action>& actions) {
+  // All that is known of a large job is compared now and then only: it is long.
+  if (steps_ % (1 + nodes_.size() / 16) == 0) {
+    std::vector<rendezvous::RunRecord> known = server_->records();
+    planted.knows(known);
+    checks.journaled(journal_, known);
+    const std::size_t open = streams_.size() + ends_unread_;
+    checks.bounded(known, server_->view(server_now()), open);
+  }
+  const rendezvous::Event nothing = rendezvous::HostStalled{};
+  const auto disagreement = model_.stepped(unheard_ ? nothing : event, actions, server_now());
+  if (disagreement) checks.fail(*disagreement);
+  if (const auto misfit = reasons_.stepped(event, actions)) checks.fail(*misfit);
+}
+
+void World::hear_forged() {
+  for (const Planted::Forged& forged : std::exchange(planted.forged, {})) {
+    clock.after(0s, [this, forged] {
+      if (!server_) return;
+      unheard_ = !forged.known;
+      step_server(forged.event);
+      unheard_ = false;
+    });
+  }
 }
 
 void World::arm_server_timer() {
@@ -96,8 +134,11 @@ void World::stall_server() {
     std::vector<rendezvous::Event> unread;
     unread.swap(server_unread_);
     for (const rendezvous::Event& event : unread) {
-      if (server_ && server_life_ == life) step_server(event);
+      if (!server_ || server_life_ != life) break;
+      if (std::holds_alternative<rendezvous::StreamLost>(event)) --ends_unread_;
+      step_server(event);
     }
+    ends_unread_ = 0;
   });
 }
 

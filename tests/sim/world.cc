@@ -20,7 +20,13 @@ constexpr Duration kTimeToForget = 60s;
 }  // namespace
 
 World::World(const SimOptions& from, bool keep_trace)
-    : options(from), rng(from.seed), checks(clock, options), keep_trace_(keep_trace) {
+    : options(from),
+      rng(from.seed),
+      checks(clock, options),
+      planted(from.planted),
+      model_(options),
+      reasons_(options),
+      keep_trace_(keep_trace) {
   for (std::size_t i = 0; i < options.agents; ++i) {
     nodes_.push_back(std::make_unique<Node>(*this, i));
   }

@@ -19,7 +19,10 @@
 #include "launcher/rendezvous/core/rendezvous.h"
 #include "proto/base/rng.h"
 #include "tests/sim/checks.h"
+#include "tests/sim/model.h"
 #include "tests/sim/options.h"
+#include "tests/sim/planted.h"
+#include "tests/sim/reasons.h"
 #include "tests/sim/scheduler.h"
 
 namespace muster::sim {
@@ -62,6 +65,7 @@ class World {
   Scheduler clock;
   Rng rng;
   Checks checks;
+  Planted planted;
   bool quiet = false;  // the fault phase is over
   // Sees what each step of the server orders to be written, and what the journal then holds.
   std::function<void(const std::vector<rendezvous::Action>&,
@@ -84,6 +88,8 @@ class World {
   Instant server_now() const { return clock.now() - server_stalled_; }
   void carry_out(const rendezvous::Action& action);
   void arm_server_timer();
+  void judge(const rendezvous::Event& event, const std::vector<rendezvous::Action>& actions);
+  void hear_forged();
   void send_to_agent(const StreamPtr& stream, ServerMessage message);
   void close_by_server(SessionId session);
   void lose_at_server(const StreamPtr& stream);
@@ -116,6 +122,7 @@ class World {
   Duration server_stalled_{0};  // what its clock leaves out
   bool server_stalls_ = false;
   std::vector<rendezvous::Event> server_unread_;  // while it stands still
+  std::size_t ends_unread_ = 0;                   // of streams, among these
   bool server_ends_with_host_ = false;
   bool crashes_in_step_ = false;                // the next step that does something is its last
   std::vector<rendezvous::RunRecord> journal_;  // by age
@@ -123,6 +130,9 @@ class World {
   SessionId last_session_ = 0;
   std::uint64_t last_request_ = 0;
 
+  Model model_;
+  Reasons reasons_;
+  bool unheard_ = false;  // a planted bug forged what the server hears now
   bool keep_trace_;
   std::vector<std::string> trace_;
   std::uint64_t hash_ = 0;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/naive.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace muster::sim {
+namespace {
+
+// "gpu-2" as {"gpu-", "00…02"}: then the order of texts is the order of numbers.
+std::vector<std::string> padded_runs(std::string_view text) {
+  constexpr std::size_t kWidth = 64;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  std::vector<std::string> runs;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at;
+    while (end < text.size() && is_digit(text[end]) == is_digit(text[at]))
+      ++end;
+    std::string run(text.substr(at, end - at));
+    if (is_digit(run.front()) && run.size() < kWidth) run.insert(0, kWidth - run.size(), '0');
+    runs.push_back(std::move(run));
+    at = end;
+  }
+  return runs;
+}
+
+// By host, then address, then name.
+bool comes_before(const rendezvous::Candidate& a, const rendezvous::Candidate& b) {
+  for (const auto& [x, y] : {std::pair(a.host, b.host), std::pair(a.addr, b.addr)}) {
+    if (naive_natural_less(x, y)) return true;
+    if (naive_natural_less(y, x)) return false;
+  }
+  return naive_natural_less(a.name, b.name);
+}
+
+}  // namespace
+
+bool naive_natural_less(std::string_view a, std::string_view b) {
+  const std::vector<std::string> x = padded_runs(a);
+  const std::vector<std::string> y = padded_runs(b);
+  return x != y ? x < y : a < b;
+}
+
+std::vector<MemberRanks> naive_ranks(std::vector<rendezvous::Candidate> left) {
+  std::vector<MemberRanks> ranks;
+  std::uint32_t next = 0;
+  const auto take = [&](std::size_t index) {
+    const rendezvous::Candidate& taken = left[index];
+    ranks.push_back({taken.name, static_cast<std::uint32_t>(ranks.size()), next, taken.slots});
+    next += taken.slots;
+    left.erase(left.begin() + static_cast<std::ptrdiff_t>(index));
+  };
+  while (true) {  // explicit ranks, lowest first
+    std::optional<std::size_t> lowest;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      if (!left[i].node_rank) continue;
+      if (!lowest || *left[i].node_rank < *left[*lowest].node_rank) lowest = i;
+    }
+    if (!lowest) break;
+    take(*lowest);
+  }
+  for (std::uint32_t place = 0; !left.empty(); ++place) {
+    std::optional<std::size_t> owner;
+    std::optional<std::size_t> newcomer;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      if (left[i].previous == place) owner = i;
+      if (left[i].previous) continue;
+      if (!newcomer || comes_before(left[i], left[*newcomer])) newcomer = i;
+    }
+    if (owner) {
+      take(*owner);
+    } else if (newcomer) {
+      take(*newcomer);
+    }
+  }
+  return ranks;
+}
+
+}  // namespace muster::sim

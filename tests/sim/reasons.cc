@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/sim/reasons.h"
+
+#include <utility>
+
+namespace muster::sim {
+
+void Reasons::server_started(bool remembers) {
+  if (!remembers) stories_.clear();
+}
+
+std::optional<std::string> Reasons::stepped(const rendezvous::Event& event,
+                                            const std::vector<rendezvous::Action>& actions) {
+  bool joins = false;
+  if (const auto* said = std::get_if<rendezvous::AgentSaid>(&event)) {
+    joins = std::holds_alternative<Join>(said->message.body);
+    const auto* exited = std::get_if<WorkerExited>(&said->message.body);
+    if (exited != nullptr && exited->agent_signaled) {
+      for (auto& [run, story] : stories_)
+        story.left = true;
+    }
+  }
+  for (const rendezvous::Action& action : actions) {
+    if (const auto* persist = std::get_if<rendezvous::Persist>(&action)) {
+      written(persist->record);
+    } else if (const auto* emit = std::get_if<rendezvous::Emit>(&action)) {
+      told(stories_[emit->run], emit->event, joins);
+    }
+  }
+  for (auto& [run, story] : stories_)
+    story.used_before = story.used;
+  return failure_;
+}
+
+void Reasons::written(const rendezvous::JobRecord& record) {
+  for (const RunId& alias : record.aliases) {
+    const auto ours = stories_.find(alias);
+    if (ours == stories_.end()) continue;
+    const Story moved = ours->second;
+    stories_.erase(ours);
+    stories_[record.run] = moved;
+  }
+  stories_[record.run].used = record.restarts_used;
+}
+
+void Reasons::told(Story& story, const JobEvent& event, bool joins) {
+  if (const auto* failed = std::get_if<event::GenerationFailed>(&event.body)) {
+    const Generation generation = event.generation.value_or(kNoGeneration);
+    if (story.failed) {
+      fail("F1: a second first cause of generation " + std::to_string(generation));
+    }
+    if (generation != story.generation) fail("F1: a first cause of a generation that is not on");
+    story.failed = failed->first_cause.kind;
+  } else if (const auto* restart = std::get_if<event::RestartScheduled>(&event.body)) {
+    scheduled(story, *restart, joins);
+  } else if (const auto* formed = std::get_if<event::GenerationFormed>(&event.body)) {
+    this->formed(story, event.generation.value_or(kNoGeneration), *formed);
+  } else if (std::holds_alternative<event::NodeLeft>(event.body)) {
+    story.left = true;
+  } else if (std::holds_alternative<event::StateLost>(event.body)) {
+    story.state_lost = true;
+  }
+}
+
+// A worker's failure costs one, a lost node as the budget says, all else nothing.
+void Reasons::scheduled(Story& story, const event::RestartScheduled& restart, bool joins) {
+  story.scheduled = true;
+  const bool lost = story.failed == FailureKind::kNodeLost;
+  if (story.failed && !lost && !restart.charged) fail("G3: a worker's failure cost nothing");
+  if (!story.failed && restart.charged) fail("G3: a restart without a failure was charged");
+  if (restart.restarts_used != story.used) fail("G3: what was told is not what was written");
+  // One that comes back may know of charges that this server does not.
+  const std::uint32_t cost = story.used - story.used_before;
+  if (!joins && cost != (restart.charged ? 1U : 0U)) {
+    fail("G3: a restart cost " + std::to_string(cost) + " of the budget");
+  }
+}
+
+void Reasons::formed(Story& story, Generation generation, const event::GenerationFormed& formed) {
+  if (!fits(story, generation, formed.reason)) {
+    fail("F2: generation " + std::to_string(generation) + " is formed for " +
+         to_word(formed.reason) + ", which did not happen");
+  }
+  const std::uint32_t used = story.used;
+  story = Story{};
+  story.generation = generation;
+  story.nodes = formed.nodes.size();
+  story.used = used;
+}
+
+bool Reasons::fits(const Story& story, Generation generation, FormReason reason) const {
+  switch (reason) {
+    case FormReason::kStart: return generation == 0;
+    case FormReason::kStateLost: return story.state_lost;
+    case FormReason::kWorkerFailure:
+      return story.scheduled && story.failed && *story.failed != FailureKind::kNodeLost;
+    case FormReason::kNodeLost: return story.scheduled && story.failed == FailureKind::kNodeLost;
+    case FormReason::kNodeJoined:
+      return story.scheduled && !story.failed && story.nodes < options_.max_nodes;
+    case FormReason::kNodeLeft: return story.scheduled && !story.failed && story.left;
+    case FormReason::kRequested:
+    case FormReason::kPreempted: return false;  // nobody asks for it here
+  }
+  return false;
+}
+
+}  // namespace muster::sim
