@@ -26,6 +26,10 @@ const char* why_waiting(Waiting::Why why) {
     case Waiting::Why::kBackoff: return "waiting before the restart";
     case Waiting::Why::kPreparing: return "preparing the next generation";
     case Waiting::Why::kRecovering: return "the server was restarted; waiting for its nodes";
+    case Waiting::Why::kLate: return "the job runs; this node comes in when it forms anew";
+    case Waiting::Why::kSpare: return "the job runs; this node is a spare";
+    case Waiting::Why::kQuarantined: return "this node is in quarantine";
+    case Waiting::Why::kFenced: return "waiting until no lost node can run old workers";
   }
   return "waiting";
 }
@@ -117,6 +121,9 @@ std::optional<std::string> console_line(const JobEvent& event) {
   }
   if (const auto* recovered = std::get_if<event::ServerRecovered>(&event.body)) {
     return recovered->reason;
+  }
+  if (const auto* out = std::get_if<event::NodeQuarantined>(&event.body)) {
+    return "node " + event.node.value_or("") + " sits out: " + out->reason;
   }
   return std::nullopt;
 }

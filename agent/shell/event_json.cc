@@ -137,6 +137,10 @@ struct Fields {
   }
   void operator()(const event::StateLost& body) const { out["reason"] = body.reason; }
   void operator()(const event::ServerRecovered& body) const { out["reason"] = body.reason; }
+  void operator()(const event::NodeQuarantined& body) const {
+    out["until"] = format_utc(body.until_us);
+    out["reason"] = body.reason;
+  }
   void operator()(const event::ServerGoing& body) const { out["reason"] = body.reason; }
   void operator()(const event::JobFinished& body) const {
     const Outcome& outcome = body.outcome;

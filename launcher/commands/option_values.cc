@@ -13,6 +13,7 @@
 namespace muster::launcher::apply {
 namespace {
 
+constexpr std::uint32_t kMostCauses = 1000;
 constexpr std::size_t kLongestName = 200;  // job and node names become parts of paths
 
 template <typename Number>
@@ -25,6 +26,13 @@ std::optional<Number> read_number(std::string_view text) {
 
 absl::Status bad(std::string_view value, std::string_view wanted) {
   return absl::InvalidArgumentError(cat("'", value, "' is not ", wanted));
+}
+
+absl::Status read_count(std::string_view text, std::uint32_t& value) {
+  const auto count = read_number<std::uint32_t>(text);
+  if (!count) return bad(text, "a number");
+  value = *count;
+  return absl::OkStatus();
 }
 
 // Names stand in paths, environment variables and JSON lines.
@@ -159,10 +167,52 @@ absl::Status max_restarts(Text text, RunOptions& options) {
 }
 
 absl::Status max_node_losses(Text text, RunOptions& options) {
-  const auto count = read_number<std::uint32_t>(text);
-  if (!count) return bad(text, "a number");
-  options.policy.max_node_losses = *count;
+  return read_count(text, options.policy.max_node_losses);
+}
+
+absl::Status max_no_progress(Text text, RunOptions& options) {
+  return read_count(text, options.policy.max_no_progress);
+}
+
+absl::Status quarantine(Text text, RunOptions& options) {
+  options.policy.quarantine = {};
+  if (text == "off") return absl::OkStatus();
+  const std::size_t slash = text.find('/');
+  const std::size_t comma = text.find(',', slash == std::string::npos ? 0 : slash);
+  Quarantine rule;
+  const auto causes = read_number<std::uint32_t>(std::string_view(text).substr(0, slash));
+  if (slash == std::string::npos || comma == std::string::npos || !causes || *causes == 0 ||
+      *causes > kMostCauses) {
+    return bad(text, "off or N/WINDOW,COOLDOWN, like 3/1h,10m");
+  }
+  rule.causes = *causes;
+  absl::Status status =
+      read_duration(text.substr(slash + 1, comma - slash - 1), false, rule.window);
+  if (status.ok()) status = read_duration(text.substr(comma + 1), false, rule.cooldown);
+  if (status.ok()) options.policy.quarantine = rule;
+  return status;
+}
+
+absl::Status spares(Text text, RunOptions& options) {
+  options.policy.max_spares.reset();
+  if (text == "auto") return absl::OkStatus();
+  const auto count =
+      text == "none" ? std::optional<std::uint32_t>(0) : read_number<std::uint32_t>(text);
+  if (!count) return bad(text, "auto, none or a number");
+  options.policy.max_spares = *count;
   return absl::OkStatus();
+}
+
+absl::Status fence(Text text, RunOptions& options) {
+  static constexpr std::array<std::pair<std::string_view, Fence>, 2> kWords{
+      {{"fast", Fence::kFast}, {"strict", Fence::kStrict}}};
+  return choose(text, kWords, options.policy.fence);
+}
+
+absl::Status grow(Text text, RunOptions& options) {
+  static constexpr std::array<std::pair<std::string_view, Grow>, 3> kWords{
+      {{"now", Grow::kNow}, {"checkpoint", Grow::kCheckpoint}, {"never", Grow::kNever}}};
+  return choose(text, kWords, options.policy.grow);
 }
 
 absl::Status backend(Text text, RunOptions& /*options*/) {

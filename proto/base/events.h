@@ -101,6 +101,11 @@ struct ServerRecovered {  // a server started again and knows this run from its 
   std::string reason;
   bool operator==(const ServerRecovered&) const = default;
 };
+struct NodeQuarantined {
+  std::int64_t until_us = 0;  // wall clock [us since 1970, UTC]
+  std::string reason;
+  bool operator==(const NodeQuarantined&) const = default;
+};
 struct ServerGoing {  // "server_leaving"
   std::string reason;
   bool operator==(const ServerGoing&) const = default;
@@ -117,7 +122,7 @@ using EventBody =
                  event::WorkerStarted, event::WorkerEnded, event::GenerationRunning,
                  event::GenerationFailed, event::RestartScheduled, event::Recovered,
                  event::ChaosHit, event::ChaosMissed, event::StateLost, event::ServerRecovered,
-                 event::ServerGoing, event::JobFinished>;
+                 event::NodeQuarantined, event::ServerGoing, event::JobFinished>;
 
 struct JobEvent {
   std::optional<Generation> generation;

@@ -15,13 +15,34 @@
 
 namespace muster {
 
+// When nodes that came late restart a job that runs below MAX.
+enum class Grow : std::uint8_t { kNow, kCheckpoint, kNever };
+
+// Whether a new generation waits for what a lost node may still run.
+enum class Fence : std::uint8_t { kFast, kStrict };
+
+// A node that is the first cause of `causes` failures within `window` sits out for `cooldown`, and
+// twice as long each time after that.
+struct Quarantine {
+  std::uint32_t causes = 0;  // 0: off
+  Duration window{0};
+  Duration cooldown{0};
+  bool operator==(const Quarantine&) const = default;
+};
+
 // The job-wide rules. Those of the member that created the job hold for all; defaults are those
 // of the command line's help.
 struct JobPolicy {
   std::uint32_t max_restarts = 0;               // charged restarts, job-wide
   std::optional<Duration> max_restarts_window;  // with a window: at most that many within it
   std::uint32_t max_node_losses = 3;            // free losses without progress, MIN < MAX only
+  std::uint32_t max_no_progress = 0;            // generations without any; 0: off
+  Quarantine quarantine;
   Duration restart_backoff_max = 30s;
+  Grow grow = Grow::kNow;
+  Duration grow_interval = 60s;             // between two growths, at least
+  std::optional<std::uint32_t> max_spares;  // nodes that may wait above MAX; nullopt: all
+  Fence fence = Fence::kFast;
   Duration join_timeout = 600s;
   Duration last_call = 30s;
   Duration stop_grace = 30s;  // first signal to SIGKILL, per worker

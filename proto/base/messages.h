@@ -166,7 +166,7 @@ struct JoinRefused {
   bool operator==(const JoinRefused&) const = default;
 };
 
-// Why no generation is running yet, as data.
+// Why no generation runs, or why one runs without this node, as data.
 struct Waiting {
   enum class Why : std::uint8_t {
     kBelowMin,
@@ -174,7 +174,11 @@ struct Waiting {
     kStopping,
     kBackoff,
     kPreparing,
-    kRecovering
+    kRecovering,
+    kLate,   // a generation below MAX runs; the node is taken in when the job forms anew
+    kSpare,  // a generation of MAX nodes runs without it
+    kQuarantined,
+    kFenced  // a lost node may still run workers of the old generation
   };
   Why why = Why::kBelowMin;
   std::uint32_t min_nodes = 0;

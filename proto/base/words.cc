@@ -67,11 +67,12 @@ const char* to_word(ExitClass exit_class) {
 }
 
 const char* event_name(const EventBody& body) {
-  static constexpr std::array kNames{
-      "job_started",       "node_joined",      "node_left",          "generation_formed",
-      "worker_started",    "worker_exited",    "generation_running", "generation_failed",
-      "restart_scheduled", "recovered",        "chaos_fired",        "chaos_unfired",
-      "state_lost",        "server_recovered", "server_leaving",     "job_finished"};
+  static constexpr std::array kNames{"job_started",        "node_joined",       "node_left",
+                                     "generation_formed",  "worker_started",    "worker_exited",
+                                     "generation_running", "generation_failed", "restart_scheduled",
+                                     "recovered",          "chaos_fired",       "chaos_unfired",
+                                     "state_lost",         "server_recovered",  "node_quarantined",
+                                     "server_leaving",     "job_finished"};
   static_assert(kNames.size() == std::variant_size_v<EventBody>);
   return kNames.at(body.index());
 }

@@ -11,6 +11,8 @@ namespace {
 
 using v1::JobEvent;
 
+constexpr std::int64_t kLastUnixUs = 253402300800000000;  // the end of the year 9999
+
 static_assert(v1::NodeLeft::Why_MAX == static_cast<int>(event::NodeLeft::Why::kDrained) + 1);
 
 void put(const event::JobStarted& from, JobEvent& event) {
@@ -185,6 +187,15 @@ event::ServerRecovered get(const v1::ServerRecovered& from, Border& border) {
   return {border.text("reason", from.reason())};
 }
 
+void put(const event::NodeQuarantined& from, JobEvent& event) {
+  event.mutable_node_quarantined()->set_until_us(from.until_us);
+  event.mutable_node_quarantined()->set_reason(cut(from.reason));
+}
+event::NodeQuarantined get(const v1::NodeQuarantined& from, Border& border) {
+  return {border.between<std::int64_t>("until_us", from.until_us(), 0, kLastUnixUs),
+          border.text("reason", from.reason())};
+}
+
 void put(const event::ServerGoing& from, JobEvent& event) {
   event.mutable_server_leaving()->set_reason(cut(from.reason));
 }
@@ -219,6 +230,7 @@ EventBody body_of(const JobEvent& from, Border& border) {
     case JobEvent::kChaosUnfired: return get(from.chaos_unfired(), border);
     case JobEvent::kStateLost: return get(from.state_lost(), border);
     case JobEvent::kServerRecovered: return get(from.server_recovered(), border);
+    case JobEvent::kNodeQuarantined: return get(from.node_quarantined(), border);
     case JobEvent::kServerLeaving: return get(from.server_leaving(), border);
     case JobEvent::kJobFinished: return get(from.job_finished(), border);
     case JobEvent::BODY_NOT_SET: break;

@@ -9,6 +9,8 @@ namespace {
 static_assert(v1::FaultAction_MAX == static_cast<int>(FaultAction::kKillAgent) + 1);
 static_assert(v1::FailureKind_MAX == static_cast<int>(FailureKind::kNodeLost) + 1);
 static_assert(v1::FormReason_MAX == static_cast<int>(FormReason::kStateLost) + 1);
+static_assert(v1::Grow_MAX == static_cast<int>(Grow::kNever) + 1);
+static_assert(v1::Fence_MAX == static_cast<int>(Fence::kStrict) + 1);
 static_assert(v1::OutcomeKind_MAX == static_cast<int>(OutcomeKind::kServerLost) + 1);
 static_assert(v1::ExitClass_MAX == static_cast<int>(ExitClass::kInternal) + 1);
 static_assert(v1::ExitStatus::Kind_MAX == static_cast<int>(ExitStatus::Kind::kExecFailed) + 1);
@@ -87,6 +89,39 @@ FaultPlan read(const v1::FaultPlan& from, Border& border) {
 
 // ---------------------------------------------------------------- what was asked for
 
+namespace {
+
+void write(const Quarantine& from, v1::Quarantine& to) {
+  to.set_causes(from.causes);
+  to.set_window_ns(from.window.count());
+  to.set_cooldown_ns(from.cooldown.count());
+}
+
+Quarantine read(const v1::Quarantine& from, Border& border) {
+  return {from.causes(), border.duration("window_ns", from.window_ns()),
+          border.duration("cooldown_ns", from.cooldown_ns())};
+}
+
+// What an older program did not know keeps its default.
+void read_later_rules(const v1::JobPolicy& from, Border& border, JobPolicy& to) {
+  if (from.grow() != v1::GROW_UNSPECIFIED) {
+    to.grow = border.enumerator("grow", from.grow(), Grow::kNever);
+  }
+  if (from.has_grow_interval_ns()) {
+    to.grow_interval = border.duration("grow_interval_ns", from.grow_interval_ns());
+  }
+  if (from.has_max_spares()) to.max_spares = from.max_spares();
+  to.max_no_progress = from.max_no_progress();
+  if (from.has_quarantine()) {
+    to.quarantine = border.within("quarantine", [&] { return read(from.quarantine(), border); });
+  }
+  if (from.fence() != v1::FENCE_UNSPECIFIED) {
+    to.fence = border.enumerator("fence", from.fence(), Fence::kStrict);
+  }
+}
+
+}  // namespace
+
 void write(const JobPolicy& from, v1::JobPolicy& to) {
   to.set_max_restarts(from.max_restarts);
   if (from.max_restarts_window) to.set_max_restarts_window_ns(from.max_restarts_window->count());
@@ -101,6 +136,12 @@ void write(const JobPolicy& from, v1::JobPolicy& to) {
   to.set_recovery_window_ns(from.recovery_window.count());
   to.set_server_grace_ns(from.server_grace.count());
   to.set_linger(from.linger);
+  to.set_grow(to_enum<v1::Grow>(from.grow));
+  to.set_grow_interval_ns(from.grow_interval.count());
+  if (from.max_spares) to.set_max_spares(*from.max_spares);
+  to.set_max_no_progress(from.max_no_progress);
+  write(from.quarantine, *to.mutable_quarantine());
+  to.set_fence(to_enum<v1::Fence>(from.fence));
 }
 
 JobPolicy read(const v1::JobPolicy& from, Border& border) {
@@ -124,6 +165,7 @@ JobPolicy read(const v1::JobPolicy& from, Border& border) {
   to.recovery_window = border.duration("recovery_window_ns", from.recovery_window_ns());
   to.server_grace = border.duration("server_grace_ns", from.server_grace_ns());
   to.linger = from.linger();
+  read_later_rules(from, border, to);
   return to;
 }
 

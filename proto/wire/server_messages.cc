@@ -11,7 +11,7 @@ namespace {
 
 static_assert(v1::Role_MAX == static_cast<int>(Role::kSpare) + 1);
 static_assert(v1::JoinRefused::Why_MAX == static_cast<int>(JoinRefused::Why::kInvalid) + 1);
-static_assert(v1::Waiting::Why_MAX == static_cast<int>(Waiting::Why::kRecovering) + 1);
+static_assert(v1::Waiting::Why_MAX == static_cast<int>(Waiting::Why::kFenced) + 1);
 static_assert(v1::StopOrder::Mode_MAX == static_cast<int>(StopMode::kDetach) + 1);
 static_assert(v1::StoreReply::Status_MAX == static_cast<int>(StoreReply::Status::kRefused) + 1);
 
@@ -30,7 +30,7 @@ void write(const Waiting& from, v1::Waiting& to) {
 
 Waiting read(const v1::Waiting& from, Border& border) {
   Waiting to;
-  to.why = border.enumerator("why", from.why(), Waiting::Why::kRecovering);
+  to.why = border.enumerator("why", from.why(), Waiting::Why::kFenced);
   to.min_nodes = from.min_nodes();
   to.max_nodes = from.max_nodes();
   if (border.count("joined", from.joined_size(), kMaxMembers)) {

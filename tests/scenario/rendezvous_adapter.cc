@@ -6,7 +6,10 @@
 //   server only=JOB holder=TEXT         before the first join
 //   job nnodes=2 | nnodes=1:2 …         what later joins ask for: restarts, window, losses,
 //                                       backoff, join_timeout, last_call, stop_grace, node_timeout,
-//                                       reconnect_grace, recovery_window, server_grace, program, id
+//                                       reconnect_grace, recovery_window, server_grace, program,
+//                                       id, grow, grow_interval, spares,
+//                                       no_progress, quarantine, quarantine_window, cooldown,
+//                                       fence
 //   fault do=kill|stop|kill-agent generation= step= after= rank= local_rank= node=
 //   join LABEL node= slots= host= addr= dial= advertise= rank= boot= hosts=yes
 //   reattach LABEL node= run= incarnation= generation= running= done= restarts= epoch=
@@ -230,9 +233,23 @@ void RendezvousAdapter::set_job(Command& command) {
     field = command.duration(key).value_or(field);
   };
   count("restarts", policy.max_restarts);
+  count("no_progress", policy.max_no_progress);
   count("losses", policy.max_node_losses);
   if (const auto window = command.duration("window")) policy.max_restarts_window = window;
   time("backoff", policy.restart_backoff_max);
+  if (const auto grow = command.text("grow")) {
+    policy.grow = *grow == "checkpoint" ? Grow::kCheckpoint
+                  : *grow == "never"    ? Grow::kNever
+                                        : Grow::kNow;
+  }
+  if (const auto spares = command.number("spares")) {
+    policy.max_spares = static_cast<std::uint32_t>(*spares);
+  }
+  count("quarantine", policy.quarantine.causes);
+  time("quarantine_window", policy.quarantine.window);
+  time("cooldown", policy.quarantine.cooldown);
+  if (command.text_or("fence", "") == "strict") policy.fence = Fence::kStrict;
+  time("grow_interval", policy.grow_interval);
   time("join_timeout", policy.join_timeout);
   time("last_call", policy.last_call);
   time("stop_grace", policy.stop_grace);

@@ -31,6 +31,10 @@ const char* why_word(Waiting::Why why) {
     case Waiting::Why::kBackoff: return "backoff";
     case Waiting::Why::kPreparing: return "preparing";
     case Waiting::Why::kRecovering: return "recovering";
+    case Waiting::Why::kLate: return "late";
+    case Waiting::Why::kSpare: return "spare";
+    case Waiting::Why::kQuarantined: return "quarantined";
+    case Waiting::Why::kFenced: return "fenced";
   }
   return "?";
 }
@@ -111,6 +115,9 @@ struct EventWords {
     return " " + e.fault + " on " + e.target;
   }
   std::string operator()(const event::StateLost& e) const { return " " + e.reason; }
+  std::string operator()(const event::NodeQuarantined& e) const {
+    return " until=" + std::to_string(e.until_us) + " " + e.reason;
+  }
   std::string operator()(const event::ServerRecovered& e) const { return " " + e.reason; }
   std::string operator()(const event::ServerGoing& e) const { return " " + e.reason; }
   std::string operator()(const event::JobFinished& e) const { return " " + words(e.outcome); }

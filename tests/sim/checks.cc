@@ -20,6 +20,7 @@ void Checks::fail(std::string what) {
 
 void Checks::server_started() {
   ++server_life_;
+  confined_.clear();
   ++tally["server lives"];
   if (options_.journaled && server_life_ > 1) {
     ++tally["server lives from a journal"];
@@ -214,6 +215,9 @@ void Checks::check_prepare(const ServerMessage& message, const Prepare& prepare)
     if (member.count == 0) fail("R1: a member without ranks in " + key);
     next_rank += member.count;
   }
+  for (const MemberRanks& member : assignment.members) {
+    if (confined_.contains(member.node)) fail("Q1: a node in quarantine is chosen in " + key);
+  }
   if (next_rank != assignment.world_size) fail("R1: world size is not the sum in " + key);
   if (assignment.members.size() < options_.min_nodes ||
       assignment.members.size() > options_.max_nodes) {
@@ -258,7 +262,15 @@ void Checks::check_outcome(const RunId& run, const Outcome& outcome, const char*
 }
 
 void Checks::check_emit(const rendezvous::Emit& emit) {
+  if (std::holds_alternative<event::NodeJoined>(emit.event.body)) {
+    confined_.erase(emit.event.node.value_or(""));
+  }
   if (const auto* left = std::get_if<event::NodeLeft>(&emit.event.body)) {
+    if (left->why == event::NodeLeft::Why::kQuarantined) {
+      confined_.insert(emit.event.node.value_or(""));
+      ++tally["nodes quarantined"];
+      return;
+    }
     if (left->why != event::NodeLeft::Why::kLeave) {
       written_off_[emit.event.node.value_or("")] = clock_.now();
     } else {
@@ -488,10 +500,11 @@ bool Checks::excused(const Process& process, const agent::StartWorkers& start) c
   }
   const NodeName name = node_name(process.node);
   const auto off = written_off_.find(name);
-  if (off != written_off_.end() && off->second >= process.started) return true;
+  const bool strict = options_.policy.fence == Fence::kStrict && !process.frozen;
+  if (!strict && off != written_off_.end() && off->second >= process.started) return true;
   // One that leaves has ended its stream for good, as far as the server can tell.
   const auto lost = stream_lost_.find(name);
-  if (left_.contains(name) && lost != stream_lost_.end() &&
+  if (!strict && left_.contains(name) && lost != stream_lost_.end() &&
       clock_.now() >= lost->second + options_.policy.reconnect_grace) {
     return true;
   }

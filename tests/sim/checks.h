@@ -39,6 +39,7 @@ struct Process {
   bool ignores_term = false;
   bool unkillable = false;
   bool dying = false;    // its end is on the way
+  bool frozen = false;   // its agent was stopped at some time
   bool reports = false;  // writes its progress file, looks at its stop file
   Instant started;
 
@@ -159,6 +160,7 @@ class Checks {
   std::map<SessionId, NodeName> streams_;
   std::map<NodeName, Instant> stream_lost_;  // of those without a stream: since when
   std::set<NodeName> left_;                  // said Leave
+  std::set<NodeName> confined_;              // sit out, as the events say
   std::map<Key, Published> published_;
   std::map<std::string, Round> rounds_;
   std::map<std::pair<std::uint64_t, RunId>, Outcome> outcomes_;

@@ -74,6 +74,8 @@ void Node::signal_agent(int signal) {
 void Node::freeze(Duration length) {
   if (!agent_ || frozen_) return;
   frozen_ = true;
+  for (const ProcessPtr& process : truth_.processes)
+    process->frozen = true;
   world_.note(truth_.name, "frozen for " + format_duration(length));
   later(length, [this] { wake(); });
 }
@@ -239,6 +241,7 @@ void Node::start_workers(const agent::StartWorkers& start) {
     process->local_rank = plan.local_rank;
     process->pid = ++next_pid_;
     process->started = world_.clock.now();
+    process->frozen = frozen_;
     process->ignores_term = world_.chance(world_.options.ignores_term);
     process->rest = world_.chance(world_.options.leaves_rest);
     process->reports = world_.chance(world_.options.reports);
@@ -258,7 +261,8 @@ void Node::sample_progress() {
   for (const ProcessPtr& process : truth_.processes) {
     if (!process->leader || !process->reports) continue;
     const Duration runs = world_.clock.now() - process->started;
-    progress.push_back({process->rank, static_cast<std::uint64_t>(runs / 200ms), std::nullopt, 0s});
+    const auto steps = static_cast<std::uint64_t>(runs / 200ms);
+    progress.push_back({process->rank, steps, steps / 16 * 16, 0s});
   }
   if (!progress.empty()) step(agent::ProgressSampled{std::move(progress)});
 }

@@ -40,6 +40,19 @@ void draw_shape(Rng& rng, SimOptions& options) {
   options.hosted = rng.below(3) == 0;
 }
 
+// Rules that came later draw for themselves, so that old seeds keep what they drew.
+void draw_rules(Rng rng, JobPolicy& policy) {
+  policy.grow = static_cast<Grow>(rng.below(3));
+  policy.grow_interval = Duration(1s) * rng.below(12);
+  if (rng.below(4) == 0) policy.max_no_progress = 1 + static_cast<std::uint32_t>(rng.below(3));
+  if (rng.below(3) == 0) {
+    policy.quarantine = {1 + static_cast<std::uint32_t>(rng.below(2)), 20s,
+                         Duration(1s) * (1 + rng.below(8))};
+  }
+  if (rng.below(5) == 0) policy.fence = Fence::kStrict;
+  if (rng.below(3) == 0) policy.max_spares = static_cast<std::uint32_t>(rng.below(3));
+}
+
 // What strikes each node or worker strikes a large job no more often than one of this size:
 // otherwise none of them would ever come to run.
 void tame(SimOptions& options) {
@@ -101,6 +114,7 @@ SimOptions SimOptions::from_seed(std::uint64_t seed) {
   options.journaled = rng.below(2) == 0;
   options.longest_work = Duration(1s) * (2 + rng.below(12));
   options.server_stalls = maybe(0.25, 0.08);
+  draw_rules(Rng(Rng::mix(seed ^ 0x9047)), policy);
   tame(options);
   return options;
 }
@@ -113,6 +127,11 @@ std::string SimOptions::text() const {
                      (node_ranks != NodeRanks::kNone ? ", node ranks" : "") +
                      (hosted ? ", hosted" : "") + (journaled ? ", journaled" : "") +
                      ", faults for " + format_duration(fault_phase);
+  if (policy.grow == Grow::kCheckpoint) line += ", grow at checkpoints";
+  if (policy.grow == Grow::kNever) line += ", grow never";
+  if (policy.max_spares) line += ", spares " + std::to_string(*policy.max_spares);
+  if (policy.quarantine.causes > 0) line += ", quarantine";
+  if (policy.fence == Fence::kStrict) line += ", strict fence";
   for (const Knob& knob : knobs()) {
     const double value = this->*knob.value;
     if (value <= 0) continue;

@@ -59,8 +59,9 @@ struct Bodies {
   }
   std::string operator()(const JoinRefused& b) const { return "JoinRefused: " + b.text; }
   std::string operator()(const Waiting& b) const {
-    static constexpr std::array kWhy{"below min", "last call", "stopping",
-                                     "backoff",   "preparing", "recovering"};
+    static constexpr std::array kWhy{"below min",   "last call",  "stopping", "backoff",
+                                     "preparing",   "recovering", "late",     "spare",
+                                     "quarantined", "fenced"};
     return std::string("Waiting: ") + kWhy.at(static_cast<std::size_t>(b.why)) + ", missing " +
            n(b.missing);
   }

@@ -19,7 +19,8 @@ bool times_in_range(const JobPolicy& policy) {
   for (const Duration duration :
        {policy.restart_backoff_max, policy.join_timeout, policy.last_call, policy.stop_grace,
         policy.heartbeat, policy.node_timeout, policy.reconnect_grace, policy.recovery_window,
-        policy.server_grace, policy.max_restarts_window.value_or(Duration{0})}) {
+        policy.server_grace, policy.grow_interval, policy.quarantine.window,
+        policy.quarantine.cooldown, policy.max_restarts_window.value_or(Duration{0})}) {
     if (!in_range(duration)) return false;
   }
   return policy.heartbeat > Duration{0} && policy.node_timeout > Duration{0};

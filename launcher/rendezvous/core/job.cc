@@ -33,7 +33,8 @@ Job::Job(Shared& shared, const JobSpec& spec, const Reattach* known, Instant now
       now_(now),
       started_at_(now),
       budget_(spec.policy),
-      faults_(spec.faults) {
+      faults_(spec.faults),
+      quarantine_(spec.policy.quarantine) {
   open_round(FormReason::kStart, true);
   if (known != nullptr) {
     run_ = known->run;
@@ -51,6 +52,7 @@ Job::~Job() {
 void Job::end() {
   stirred_ = true;
   advance();
+  checkpoint_rose_ = false;
   check_over();
   say_waiting();
 }
@@ -169,7 +171,7 @@ void Job::said(const Attachment& from, SessionId session, const AgentMessage& me
   } else if (!std::visit([&](const auto& body) { return on(*member, envelope, body); },
                          message.body)) {
     stale(session, message);
-  } else if (!std::holds_alternative<Heartbeat>(message.body)) {
+  } else if (!std::holds_alternative<Heartbeat>(message.body) || checkpoint_rose_) {
     end();  // a heartbeat, by far the most frequent, changes no phase
   }
 }
@@ -178,6 +180,7 @@ void Job::tick(Instant now) {
   begin(now);
   if (server_left_) return;
   check_losses();
+  end_quarantines();
   if (phase_ == Phase::kPreparing && now >= round_->deadline) {
     const std::set<NodeName> silent = round_->unanswered;
     for (const NodeName& name : silent) {
@@ -213,7 +216,7 @@ std::optional<Instant> Job::phase_deadline() const {
     case Phase::kForming: return forming_deadline_;
     case Phase::kPreparing: return round_->deadline;
     case Phase::kStarting: return life_->committed_at + spec_.policy.join_timeout;
-    case Phase::kRunning: return recovered_due();
+    case Phase::kRunning: return earlier(recovered_due(), growth_due_);
     case Phase::kStopping: return stop_->settle_at;
     case Phase::kBackoff: return backoff_until_;
     case Phase::kRecovering: return recovery_due_;
@@ -226,6 +229,7 @@ std::optional<Instant> Job::next_deadline() const {
   if (server_left_) return given_up_until_;
   if (finished()) return over_ ? finished_at_ + shared_.options.limits.outcome_kept : over_at_;
   std::optional<Instant> next = earlier(phase_deadline(), say_waiting_at_);
+  next = earlier(next, quarantine_.next_release());
   if (!members_.empty()) next = earlier(next, liveness_check_at_);
   if (stop_ && !working_.empty()) next = earlier(next, stop_->give_up_at);
   return next;

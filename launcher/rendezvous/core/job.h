@@ -14,7 +14,9 @@
 //   job_attach.cc    join, reattach, a server that knows less than its agents
 //   job_round.cc     choosing members, prepare, commit, what is told while waiting
 //   job_work.cc      workers: started, exited; stop orders and their confirmations
+//   job_grow.cc      nodes that came late to a generation that runs
 //   job_settle.cc    what a stopped generation costs and what follows
+//   job_quarantine.cc nodes that keep breaking the job
 //   job_liveness.cc  heartbeats, broken streams, losses, leaving
 //   job_end.cc       the outcome and who has read it
 //   job_view.cc      the state as data, for people
@@ -33,6 +35,7 @@
 #include "launcher/rendezvous/core/faults.h"
 #include "launcher/rendezvous/core/first_cause.h"
 #include "launcher/rendezvous/core/member.h"
+#include "launcher/rendezvous/core/quarantine.h"
 #include "launcher/rendezvous/core/rendezvous.h"
 #include "proto/base/rng.h"
 
@@ -120,6 +123,7 @@ class Job {
     std::string master_addr;
     std::uint16_t master_port = 0;
     bool ended = false;
+    bool rose = false;  // progress was made in it, as --max-no-progress counts it
     Instant committed_at;
     Duration form{0};
     std::optional<Instant> running_at;  // all workers exec'd
@@ -195,6 +199,7 @@ class Job {
   Instant past(WallTime at) const;
   std::optional<Instant> past(std::optional<WallTime> at) const;
   void restore(const JobRecord& from);
+  void restore_offenders(const JobRecord& from);
   void restore(const ProgressRecord& from);
   void restore(const NodeRecord& from);
   void restore_life(const LifeRecord& from, const RunRecord& run);
@@ -203,6 +208,7 @@ class Job {
 
   // ---- job_attach.cc
   std::optional<JoinRefused> refused(const Join& join) const;
+  std::optional<JoinRefused> refused_as_spare(const NodeFacts& node) const;
   void refuse(SessionId session, const Join& join, JoinRefused why);
   void evict(SessionId session, const NodeName& node, Incarnation incarnation,
              const std::string& reason);
@@ -221,6 +227,7 @@ class Job {
 
   // ---- job_round.cc
   void open_round(FormReason reason, bool wait_for_max);
+  bool is_free(const NodeName& name, const Member& member) const;
   bool may_be_chosen(const NodeName& name, const Member& member) const;
   std::size_t count_candidates();
   std::vector<Member*> candidates();
@@ -257,6 +264,11 @@ class Job {
   void order_stop(const Member& member);
   void stopped_working(const NodeName& node);
 
+  // ---- job_grow.cc
+  bool runs() const { return phase_ == Phase::kStarting || phase_ == Phase::kRunning; }
+  std::vector<NodeName> late_nodes();
+  bool try_grow();
+
   // ---- job_settle.cc
   bool try_settle();
   bool is_stop(const Cause& cause) const;
@@ -265,8 +277,17 @@ class Job {
   void end_life(bool kept);
   void tell_failure(const Verdict& verdict);
   void settle_failure(const Verdict& verdict);
+  bool out_of_patience();
+  void give_up(const Verdict* verdict);
   void schedule(FormReason reason, const Charge& charge);
   void fail(const Verdict& verdict, const std::string& why);
+
+  // ---- job_quarantine.cc
+  bool confined(const NodeName& node) const;
+  void blame(const Failure& first);
+  void let_back(const NodeName& node);
+  void end_quarantines();
+  std::size_t call_back(std::size_t missing);
 
   // ---- job_liveness.cc
   bool on(Member& member, const Envelope& envelope, const Heartbeat& heartbeat);
@@ -278,6 +299,9 @@ class Job {
   void check_losses();
   void lose(const NodeName& node, const std::string& why);
   void remove(const NodeName& node);
+  Duration fence_time() const;
+  void fence_off(Instant heard);
+  bool fenced() const { return fenced_until_ && now_ < *fenced_until_; }
   bool anyone_remains() const;
   bool everyone_left() const { return last_leave_signal_ != 0 && !anyone_remains(); }
   void watch(const Member& member);
@@ -292,6 +316,8 @@ class Job {
   void check_over();
   Instant read_by(const Member& member) const;
   double goodput() const;
+  std::string ended_in_quarantine() const;
+  void dismiss_confined();
 
   // Answers a message that is not current. Every on(…) returns false for such a one.
   void stale(SessionId session, const AgentMessage& message);
@@ -307,13 +333,15 @@ class Job {
   Phase phase_ = Phase::kForming;
   Budget budget_;
   FaultBook faults_;
+  QuarantineBook quarantine_;
 
   Members members_;
   Incarnation last_incarnation_ = 0;
   std::set<NodeName> working_;  // nodes where workers of an ended or running life may be alive
   Instant liveness_check_at_;   // no later than the earliest loss
   Instant hold_losses_until_;
-  Instant stall_echo_until_;  // streams that break before this broke for our stall
+  std::optional<Instant> fenced_until_;  // lost nodes may run workers until then (--fence strict)
+  Instant stall_echo_until_;             // streams that break before this broke for our stall
 
   // The next generation.
   Generation generation_ = kNoGeneration;  // committed last
@@ -330,13 +358,18 @@ class Job {
   std::optional<Life> life_;
   Attempt committed_attempt_ = 0;
   std::optional<Stop> stop_;
+  std::optional<Instant> grown_at_;           // when the last growth was ordered
+  std::optional<Instant> growth_call_until_;  // the last call beside a generation that runs
+  std::optional<Instant> growth_due_;         // when growing is looked at again
+  bool checkpoint_rose_ = false;              // in this step, where growth waits for it
   Instant backoff_until_;
   std::optional<Recovery> recovery_;
   bool ever_execed_ = false;  // something of the run was exec'd once
   std::uint64_t best_step_ = 0;
   std::uint64_t best_checkpoint_ = 0;
   bool reports_steps_ = false;
-  Duration kept_{0};  // running time whose progress was kept, of ended lives
+  std::uint32_t idle_generations_ = 0;  // ended in a row without progress
+  Duration kept_{0};                    // running time whose progress was kept, of ended lives
 
   // Leaves with a signal, newest last; few are kept.
   std::deque<std::pair<Instant, int>> leaves_;

@@ -49,6 +49,30 @@ std::optional<JoinRefused> Job::refused(const Join& join) const {
   return std::nullopt;
 }
 
+// One whose stream is broken holds no place: who replaces a node often comes before its loss is
+// certain.
+std::optional<JoinRefused> Job::refused_as_spare(const NodeFacts& node) const {
+  if (!spec_.policy.max_spares) return std::nullopt;
+  const std::uint64_t spares = *spec_.policy.max_spares;
+  const auto here = std::count_if(members_.begin(), members_.end(), [&](const auto& entry) {
+    const Member& member = entry.second;
+    return entry.first != node.name && member.connected() && !member.leaving &&
+           !confined(entry.first);
+  });
+  if (static_cast<std::uint64_t>(here) < spec_.max_nodes + spares) return std::nullopt;
+  const std::uint32_t most = spec_.max_nodes;
+  std::string has = most == 1 ? "its one node" : "all of its " + std::to_string(most) + " nodes";
+  if (spares == 0) {
+    has += " and takes no spares (--spares none)";
+  } else {
+    const std::string count = std::to_string(spares);
+    has += (spares == 1 ? " and its one spare" : " and its " + count + " spares") +
+           std::string(" (--spares ") + count + ")";
+  }
+  return refusal(JoinRefused::Why::kFull,
+                 by_holder() + " has " + has + "; node \"" + node.name + "\" is one too many");
+}
+
 void Job::refuse(SessionId session, const Join& join, JoinRefused why) {
   send_to(session, join.node.name, 0, kNoGeneration, std::move(why));
   act(CloseSession{session});
@@ -63,14 +87,14 @@ void Job::evict(SessionId session, const NodeName& node, Incarnation incarnation
 Role Job::role_of_newcomer() const {
   std::size_t staying = 0;
   for (const auto& [name, member] : members_)
-    staying += member.leaving ? 0U : 1U;
+    staying += member.leaving || confined(name) ? 0U : 1U;
   return staying < spec_.max_nodes ? Role::kMember : Role::kSpare;
 }
 
 // A member that was not there; the caller has refused what must be refused.
 Member& Job::admit(SessionId session, const std::string& peer, const Join& join,
                    Incarnation incarnation) {
-  const Role role = role_of_newcomer();
+  const Role role = confined(join.node.name) ? Role::kSpare : role_of_newcomer();
   Member& member = members_[join.node.name];
   member.facts = join.node;
   member.observed_addr = peer;
@@ -104,7 +128,9 @@ void Job::join(SessionId session, const std::string& peer, const Join& join, Ins
     refuse(session, join, std::move(leaving));
     return;
   }
-  if (std::optional<JoinRefused> why = refused(join)) {
+  std::optional<JoinRefused> why = refused(join);
+  if (!why) why = refused_as_spare(join.node);
+  if (why) {
     refuse(session, join, std::move(*why));
     return;
   }
@@ -134,6 +160,7 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
   if (member != nullptr && member->incarnation == known.incarnation && is_run(known.run)) {
     if (known.workers_running && !working_.contains(join.node.name)) {
       // By all it ever said nothing runs there. It cannot be trusted with a rank.
+      fence_off(now_);
       lose(join.node.name, "workers run there of which this server does not know");
       evict(session, join.node.name, known.incarnation, "workers of no current generation");
     } else {
@@ -241,6 +268,11 @@ void Job::answer_late(SessionId session, const Join& join) {
     member->session = session;
     member->heard_at = now_;
   }
+  if (confined(join.node.name)) {
+    if (member != nullptr) member->session.reset();
+    evict(session, join.node.name, incarnation, ended_in_quarantine());
+    return;
+  }
   shared_.sessions.attach(session, {this, join.node.name, incarnation});
   send_to(session, join.node.name, incarnation, generation_, OutcomeNotice{*outcome_});
 }
@@ -285,6 +317,8 @@ void Job::adopt(const Reattach& known) {
   last_incarnation_ = std::max(last_incarnation_, known.incarnation);
   budget_.adopt(known.restarts_used, now_);
   state_lost_ = true;
+  // What ran under the lost server, and where, nobody can tell; its leases were granted before.
+  fence_off(shared_.started_at);
   if (phase_ == Phase::kRecovering) return;
   round_.reset();
   recovery_.reset();

@@ -129,10 +129,27 @@ void Job::finish(Outcome outcome) {
   publish_event(job_event(event::JobFinished{*outcome_}));
   for (const auto& [name, member] : members_) {
     if (member.leaving && !member.connected()) continue;
+    if (confined(name)) continue;
     unread_.insert(name);
     send(member, OutcomeNotice{*outcome_});
   }
   over_at_ = now_ + reading_time(spec_.policy);
+  dismiss_confined();
+}
+
+std::string Job::ended_in_quarantine() const {
+  return "it was in quarantine when the job ended: " + outcome_->text;
+}
+
+// The job ended without them: its outcome is not theirs.
+void Job::dismiss_confined() {
+  for (auto& [name, member] : members_) {
+    if (!confined(name) || !member.session) continue;
+    shared_.sessions.detach(*member.session);
+    evict(*member.session, name, member.incarnation, ended_in_quarantine());
+    member.session.reset();
+    member.stream_lost_at = now_;
+  }
 }
 
 double Job::goodput() const {

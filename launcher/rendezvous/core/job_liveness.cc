@@ -15,6 +15,8 @@ constexpr int kLastSignal = 64;
 // An agent that hears nothing gives its stream up: after the node time-out, or when gRPC's pings
 // are not answered (proto/transport/grpc_settings.h).
 constexpr Duration kPingPatience = 10s;
+// From the end of an agent's lease until what it kills is gone, on a host that is busy.
+constexpr Duration kKillTime = 10s;
 // What is in the sockets after a stall is read within this time.
 constexpr Duration kStallEcho = 1s;
 
@@ -23,9 +25,12 @@ constexpr Duration kStallEcho = 1s;
 bool Job::on(Member& member, const Envelope& envelope, const Heartbeat& heartbeat) {
   member.progress = heartbeat.progress;
   if (member.progress.size() > member.facts.slots) member.progress.resize(member.facts.slots);
-  if (phase_ == Phase::kRunning && works_in_life(member)) {
+  // What is saved while the others stop is progress too.
+  const bool counts = phase_ == Phase::kRunning || phase_ == Phase::kStopping;
+  if (counts && works_in_life(member)) {
     note_progress(member);
-    if (envelope.generation == life_->generation) note_first_progress(member);
+    if (phase_ == Phase::kRunning && envelope.generation == life_->generation)
+      note_first_progress(member);
   }
   send(member, HeartbeatAck{heartbeat.sequence});
   return true;
@@ -33,6 +38,8 @@ bool Job::on(Member& member, const Envelope& envelope, const Heartbeat& heartbea
 
 void Job::note_progress(const Member& member) {
   bool progressed = false;
+  const bool had_checkpoint = best_checkpoint_ > 0;
+  bool rose = false;
   for (const RankProgress& rank : member.progress) {
     reports_steps_ = true;
     progressed = progressed || rank.step > best_step_;
@@ -41,9 +48,15 @@ void Job::note_progress(const Member& member) {
       best_checkpoint_ = *rank.checkpoint_step;
       life_->kept_at = now_;
       progressed = true;
+      rose = true;
+      checkpoint_rose_ = spec_.policy.grow == Grow::kCheckpoint;
     }
   }
   if (progressed) budget_.progressed();
+  // Steps count only where no checkpoint was ever reported.
+  if (!rose && !(progressed && !had_checkpoint)) return;
+  life_->rose = true;
+  idle_generations_ = 0;
 }
 
 void Job::note_first_progress(const Member& member) {
@@ -163,8 +176,20 @@ void Job::lose(const NodeName& node, const std::string& why) {
     shared_.sessions.detach(*member.session);
     evict(*member.session, node, member.incarnation, why);
   }
+  if (working_.contains(node)) fence_off(member.heard_at);
   remove(node);
   if (fails) begin_stop(StopWhy::kFailure, false, "node " + node + " is lost");
+}
+
+// Its agent counts the lease from the time it sent what we answered last, which was before we heard
+// it, and kills what it has when the lease is over.
+Duration Job::fence_time() const {
+  return std::max(spec_.policy.server_grace, 2 * spec_.policy.heartbeat) + kKillTime;
+}
+
+void Job::fence_off(Instant heard) {
+  if (spec_.policy.fence != Fence::kStrict) return;
+  fenced_until_ = std::max(fenced_until_.value_or(Instant{}), heard + fence_time());
 }
 
 void Job::remove(const NodeName& node) {

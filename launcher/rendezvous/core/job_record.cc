@@ -78,6 +78,14 @@ JobRecord Job::record() const {
   for (const Instant at : budget_.charges())
     record.charges.push_back(wall(at));
   record.faults_fired = faults_.fired();
+  for (const auto& [node, offender] : quarantine_.offenders()) {
+    OffenderRecord& written = record.offenders.emplace_back();
+    written.node = node;
+    for (const Instant at : offender.causes)
+      written.causes.push_back(wall(at));
+    written.times = offender.times;
+    written.until = wall(offender.until);
+  }
   record.reason = reason_;
   record.wait_for_max = wait_for_max_;
   record.reforming = reforming_;
@@ -88,6 +96,8 @@ JobRecord Job::record() const {
     record.recovery = RecoveryRecord{wall(recovery_->failed_at), wall(recovery_->detected_at),
                                      wall(recovery_->stopped_at)};
   }
+  record.fenced = wall(fenced_until_);
+  record.grown = wall(grown_at_);
   if (life_) {
     record.life_ended = life_->ended;
     record.committed = wall(life_->committed_at);
@@ -115,7 +125,11 @@ ProgressRecord Job::progress_record() const {
   record.best_checkpoint = best_checkpoint_;
   record.failures_in_row = budget_.failures_in_row();
   record.losses_in_row = budget_.losses_in_row();
-  if (life_) record.kept = wall(life_->kept_at);
+  record.idle_generations = idle_generations_;
+  if (life_) {
+    record.rose = life_->rose;
+    record.kept = wall(life_->kept_at);
+  }
   return record;
 }
 
@@ -192,7 +206,8 @@ Job::Job(Shared& shared, const RunRecord& from, Instant now)
       now_(now),
       phase_(from.job.phase),
       budget_(spec_.policy),
-      faults_(spec_.faults, from.job.faults_fired) {
+      faults_(spec_.faults, from.job.faults_fired),
+      quarantine_(spec_.policy.quarantine) {
   restore(from.job);
   restore(from.progress);
   if (from.life) restore_life(*from.life, from);
@@ -207,7 +222,7 @@ Job::Job(Shared& shared, const RunRecord& from, Instant now)
   }
   if (finished()) {
     for (const auto& [name, member] : members_) {
-      if (!member.leaving) unread_.insert(name);
+      if (!member.leaving && !confined(name)) unread_.insert(name);
     }
     over_at_ = now_;
     end();
@@ -229,6 +244,7 @@ void Job::restore(const JobRecord& from) {
   for (const WallTime at : from.charges)
     charges.push_back(past(at));
   budget_.restore(from.restarts_used, charges);
+  restore_offenders(from);
   reason_ = from.reason;
   wait_for_max_ = from.wait_for_max;
   reforming_ = from.reforming;
@@ -240,6 +256,11 @@ void Job::restore(const JobRecord& from) {
     recovery_ = Recovery{past(from.recovery->failed), past(from.recovery->detected),
                          past(from.recovery->stopped)};
   }
+  if (from.fenced) {
+    fenced_until_ =
+        std::min(now_ + std::chrono::microseconds(*from.fenced - wall(now_)), now_ + fence_time());
+  }
+  grown_at_ = past(from.grown);
   ever_execed_ = from.ever_execed;
   kept_ = from.kept;
   last_failure_ = from.last_failure;
@@ -251,10 +272,22 @@ void Job::restore(const JobRecord& from) {
   if (from.finished) finished_at_ = past(*from.finished);
 }
 
+void Job::restore_offenders(const JobRecord& from) {
+  for (const OffenderRecord& known : from.offenders) {
+    Offender offender;
+    for (const WallTime at : known.causes)
+      offender.causes.push_back(past(at));
+    offender.times = known.times;
+    if (known.until) offender.until = now_ + std::chrono::microseconds(*known.until - wall(now_));
+    quarantine_.restore(known.node, std::move(offender), now_);
+  }
+}
+
 void Job::restore(const ProgressRecord& from) {
   reports_steps_ = from.reports_steps;
   best_step_ = from.best_step;
   best_checkpoint_ = from.best_checkpoint;
+  idle_generations_ = from.idle_generations;
   budget_.restore_rows(from.failures_in_row, from.losses_in_row);
 }
 
@@ -265,6 +298,7 @@ void Job::restore_life(const LifeRecord& from, const RunRecord& run) {
   life.master_addr = from.master_addr;
   life.master_port = from.master_port;
   life.ended = run.job.life_ended;
+  life.rose = run.progress.rose;
   life.committed_at = past(run.job.committed);
   life.running_at = past(run.job.running);
   life.kept_at = past(run.progress.kept);

@@ -38,9 +38,13 @@ void Job::open_round(FormReason reason, bool wait_for_max) {
   next_attempt_ = first_attempt();
 }
 
-bool Job::may_be_chosen(const NodeName& name, const Member& member) const {
+bool Job::is_free(const NodeName& name, const Member& member) const {
   return member.connected() && !member.leaving && !working_.contains(name) &&
          member.ask_again_at <= now_;
+}
+
+bool Job::may_be_chosen(const NodeName& name, const Member& member) const {
+  return is_free(name, member) && !confined(name);
 }
 
 std::size_t Job::count_candidates() {
@@ -48,7 +52,7 @@ std::size_t Job::count_candidates() {
   for (const auto& [name, member] : members_) {
     if (may_be_chosen(name, member)) {
       ++count;
-    } else if (member.ask_again_at > now_) {
+    } else if (member.ask_again_at > now_ && !confined(name)) {
       forming_deadline_ = earlier(forming_deadline_, member.ask_again_at);
     }
   }
@@ -79,7 +83,7 @@ std::vector<Member*> Job::candidates() {
 bool Job::awaits_previous_member() const {
   if (!reforming_) return false;
   return std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
-    return !entry.second.connected() && !entry.second.leaving &&
+    return !entry.second.connected() && !entry.second.leaving && !confined(entry.first) &&
            life_->group_ranks.contains(entry.first);
   });
 }
@@ -90,8 +94,9 @@ bool Job::try_publish() {
     return true;
   }
   forming_deadline_.reset();
-  const std::size_t here = count_candidates();
+  std::size_t here = count_candidates();
   if (here < spec_.max_nodes && awaits_previous_member()) return false;
+  if (here < spec_.min_nodes) here += call_back(spec_.min_nodes - here);
   bool enough = here >= spec_.max_nodes;
   if (!enough && here >= spec_.min_nodes) {
     if (wait_for_max_ && !last_call_until_) last_call_until_ = now_ + spec_.policy.last_call;
@@ -104,6 +109,10 @@ bool Job::try_publish() {
       return true;
     }
     forming_deadline_ = earlier(forming_deadline_, join_deadline_);
+  }
+  if (enough && fenced()) {
+    forming_deadline_ = earlier(forming_deadline_, fenced_until_);
+    return false;
   }
   if (!enough) return false;
   publish(candidates());
@@ -206,6 +215,10 @@ bool Job::on(Member& member, const Envelope& envelope, const PrepareAnswer& answ
 
 bool Job::try_commit() {
   if (!round_->unanswered.empty() || !working_.empty()) return false;
+  if (fenced()) {
+    reopen_round();
+    return true;
+  }
   for (const MemberRanks& ranks : round_->ranks) {
     // Back within reconnect_grace or lost: either decides.
     if (!members_.at(ranks.node).connected()) return false;
@@ -240,6 +253,7 @@ bool Job::try_commit() {
   }
   life_ = std::move(life);
   stop_.reset();
+  growth_call_until_.reset();
   round_.reset();
   phase_ = Phase::kStarting;
   act(OpenStore{spec_.job, generation_});
@@ -255,8 +269,8 @@ bool Job::end_recovery() {
   recovery_due_.reset();  // past the window only stops are awaited, and they are events
   if (now_ < recovering_until_) recovery_due_ = recovering_until_;
   if (!working_.empty()) return false;
-  const auto here = std::count_if(members_.begin(), members_.end(), [](const auto& entry) {
-    return entry.second.connected() && !entry.second.leaving;
+  const auto here = std::count_if(members_.begin(), members_.end(), [this](const auto& entry) {
+    return entry.second.connected() && !entry.second.leaving && !confined(entry.first);
   });
   const bool complete = here >= static_cast<std::ptrdiff_t>(spec_.max_nodes);
   if (!complete && now_ < recovering_until_ && !everyone_left()) return false;
@@ -270,9 +284,10 @@ bool Job::end_recovery() {
 
 std::optional<Waiting> Job::picture() const {
   Waiting waiting;
+  if (finished() || (runs() && working_.size() == members_.size())) return std::nullopt;
   std::uint32_t here = 0;
   for (const auto& [name, member] : members_) {
-    if (member.leaving) continue;
+    if (member.leaving || confined(name)) continue;
     ++here;
     if (waiting.joined.size() < kNamesTold) waiting.joined.push_back(name);
     if (waiting.obstacle.empty() && member.refusals > 0) {
@@ -284,10 +299,10 @@ std::optional<Waiting> Job::picture() const {
   waiting.missing = here < spec_.min_nodes ? spec_.min_nodes - here : 0;
   switch (phase_) {
     case Phase::kForming:
-      waiting.why = last_call_until_ ? Waiting::Why::kLastCall
-                    : waiting.missing > 0
-                        ? Waiting::Why::kBelowMin
-                        : Waiting::Why::kPreparing;  // somebody must be asked again
+      waiting.why = last_call_until_      ? Waiting::Why::kLastCall
+                    : waiting.missing > 0 ? Waiting::Why::kBelowMin
+                    : fenced()            ? Waiting::Why::kFenced
+                               : Waiting::Why::kPreparing;  // somebody must be asked again
       break;
     case Phase::kPreparing: waiting.why = Waiting::Why::kPreparing; break;
     case Phase::kStopping: waiting.why = Waiting::Why::kStopping; break;
@@ -295,7 +310,10 @@ std::optional<Waiting> Job::picture() const {
     case Phase::kRecovering: waiting.why = Waiting::Why::kRecovering; break;
     case Phase::kStarting:
     case Phase::kRunning:
-    case Phase::kFinished: return std::nullopt;
+      waiting.why =
+          life_->ranks.size() < spec_.max_nodes ? Waiting::Why::kLate : Waiting::Why::kSpare;
+      break;
+    case Phase::kFinished: break;
   }
   return waiting;
 }
@@ -303,17 +321,24 @@ std::optional<Waiting> Job::picture() const {
 Duration Job::remaining() const {
   std::optional<Instant> until;
   if (phase_ == Phase::kForming) until = last_call_until_ ? *last_call_until_ : join_deadline_;
+  if (phase_ == Phase::kRunning) until = growth_due_;
+  if (phase_ == Phase::kForming && fenced() && !last_call_until_) until = fenced_until_;
   if (phase_ == Phase::kBackoff) until = backoff_until_;
   if (phase_ == Phase::kRecovering) until = recovering_until_;
   return until && *until > now_ ? *until - now_ : Duration{0};
 }
 
-// Those who prepare know it from Prepare.
+// Those who prepare know it from Prepare, those who work wait for nothing.
 void Job::say_waiting_to(const Member& member, const Waiting& waiting) {
   const bool prepares = round_ && round_->chosen.contains(member.facts.name);
-  if (prepares || member.leaving) return;
+  const bool works = runs() && working_.contains(member.facts.name);
+  if (prepares || works || member.leaving) return;
   Waiting told = waiting;
   told.remaining = remaining();
+  if (const std::optional<Instant> until = quarantine_.until(member.facts.name)) {
+    told.why = Waiting::Why::kQuarantined;
+    told.remaining = *until - now_;
+  }
   send(member, std::move(told));
 }
 

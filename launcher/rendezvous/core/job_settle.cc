@@ -82,6 +82,8 @@ bool Job::try_settle() {
     finish_left();
   } else if (settled) {
     settle_failure(*settled);
+  } else if (stop_->why == StopWhy::kLeave && out_of_patience()) {
+    give_up(nullptr);
   } else {
     schedule(stop_->why == StopWhy::kGrow ? FormReason::kNodeJoined : FormReason::kNodeLeft,
              Charge{});
@@ -120,6 +122,10 @@ void Job::settle_failure(const Verdict& verdict) {
     fail(verdict, "");
     return;
   }
+  if (out_of_patience()) {
+    give_up(&verdict);
+    return;
+  }
   const bool lost = first.failure.kind == FailureKind::kNodeLost;
   const Charge charge =
       lost ? budget_.node_lost(spec_.min_nodes < spec_.max_nodes, now_, shared_.rng)
@@ -129,7 +135,35 @@ void Job::settle_failure(const Verdict& verdict) {
                       " restarts used");
     return;
   }
+  blame(first.failure);
   schedule(lost ? FormReason::kNodeLost : FormReason::kWorkerFailure, charge);
+}
+
+// A generation ended without progress. One that was stopped to grow, or by request, is not asked:
+// it was cut short on purpose, and not for good.
+bool Job::out_of_patience() {
+  if (!life_->rose) ++idle_generations_;
+  return spec_.policy.max_no_progress > 0 && idle_generations_ >= spec_.policy.max_no_progress;
+}
+
+void Job::give_up(const Verdict* verdict) {
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kNoProgress;
+  outcome.exit_code = 78;
+  outcome.exit_class = ExitClass::kNoProgress;
+  const std::uint32_t idle = idle_generations_;
+  outcome.text = "no progress in " +
+                 (idle == 1 ? "a generation" : std::to_string(idle) + " generations in a row");
+  outcome.text += !reports_steps_ ? ": no step was ever reported"
+                  : best_checkpoint_ == 0
+                      ? ": the highest step stayed " + std::to_string(best_step_)
+                      : ": the highest checkpoint step stayed " + std::to_string(best_checkpoint_);
+  if (verdict != nullptr) {
+    outcome.text += "; last, " + describe(verdict->first.failure);
+    outcome.first_cause = verdict->first.failure;
+    outcome.victims = verdict->victims;
+  }
+  finish(std::move(outcome));
 }
 
 void Job::schedule(FormReason reason, const Charge& charge) {

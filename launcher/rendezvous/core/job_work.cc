@@ -185,17 +185,7 @@ bool Job::check_running() {
     finish(Outcome{});
     return true;
   }
-  // Once a rank has finished, starting all again would undo what is done.
-  if (life_->ranks.size() >= spec_.max_nodes || !life_->done.empty()) return false;
-  if (members_.size() <= life_->ranks.size() && working_.size() == members_.size()) return false;
-  for (const auto& [name, member] : members_) {
-    const bool waits = member.connected() && !member.leaving && !working_.contains(name) &&
-                       member.ask_again_at <= now_;
-    if (!waits) continue;
-    begin_stop(StopWhy::kGrow, true, "node " + name + " joins");
-    return true;
-  }
-  return false;
+  return try_grow();
 }
 
 // Stops the generation that runs; the order leaves at once, whatever is found out later.

@@ -56,6 +56,15 @@ struct RecoveryRecord {
   bool operator==(const RecoveryRecord&) const = default;
 };
 
+// A node that was the first cause of failures, and what it came to.
+struct OffenderRecord {
+  NodeName node;
+  std::vector<WallTime> causes;
+  std::uint32_t times = 0;
+  std::optional<WallTime> until;
+  bool operator==(const OffenderRecord&) const = default;
+};
+
 // A recovery that is complete but for the first progress of the new generation.
 struct RecoveredRecord {
   event::Recovered event;
@@ -70,6 +79,8 @@ struct ProgressRecord {
   std::uint64_t best_checkpoint = 0;
   std::uint32_t failures_in_row = 0;
   std::uint32_t losses_in_row = 0;
+  std::uint32_t idle_generations = 0;
+  bool rose = false;             // the generation committed last made progress
   std::optional<WallTime> kept;  // a checkpoint of the running generation last rose
   bool operator==(const ProgressRecord&) const = default;
 };
@@ -90,6 +101,7 @@ struct JobRecord {
   std::uint32_t restarts_used = 0;
   std::vector<WallTime> charges;  // only with a window; newest last
   std::set<std::uint32_t> faults_fired;
+  std::vector<OffenderRecord> offenders;  // by node
 
   // The next generation.
   FormReason reason = FormReason::kStart;
@@ -100,6 +112,9 @@ struct JobRecord {
   std::optional<StopRecord> stop;
   std::optional<RecoveryRecord> recovery;
   std::optional<RecoveredRecord> recovered;
+
+  std::optional<WallTime> fenced;  // lost nodes may run workers until then
+  std::optional<WallTime> grown;   // when the last growth was ordered
 
   // The generation committed last.
   bool life_ended = false;

@@ -16,11 +16,32 @@ static_assert(v1::Phase_MAX == static_cast<int>(Phase::kFinished) + 1);
 constexpr std::size_t kMostCharges = 1U << 20U;
 constexpr std::size_t kMostLeaves = 1024;
 constexpr std::size_t kMostAliases = 1024;
+constexpr std::size_t kMostOffenders = 1U << 16U;
 constexpr std::size_t kMostFailures = wire::kMaxSlots;
 
 // Any moment until the year 9999.
 WallTime time(const char* field, std::int64_t us, wire::Border& border) {
   return border.between<std::int64_t>(field, us, 0, 253402300800000000);
+}
+
+void write(const OffenderRecord& from, v1::OffenderRecord& to) {
+  to.set_node(from.node);
+  for (const WallTime at : from.causes)
+    to.add_causes_us(at);
+  to.set_times(from.times);
+  if (from.until) to.set_until_us(*from.until);
+}
+
+OffenderRecord read(const v1::OffenderRecord& from, wire::Border& border) {
+  OffenderRecord to;
+  to.node = border.required_name("node", from.node());
+  if (border.count("causes_us", from.causes_us_size(), kMostCharges)) {
+    for (const std::int64_t at : from.causes_us())
+      to.causes.push_back(time("causes_us", at, border));
+  }
+  to.times = from.times();
+  if (from.has_until_us()) to.until = time("until_us", from.until_us(), border);
+  return to;
 }
 
 void write_parts(const JobRecord& from, v1::JobRecord& to) {
@@ -43,6 +64,8 @@ void write_parts(const JobRecord& from, v1::JobRecord& to) {
     recovered.set_total_ns(from.recovered->event.total.count());
     recovered.set_failed_us(from.recovered->failed);
   }
+  for (const OffenderRecord& offender : from.offenders)
+    write(offender, *to.add_offenders());
   if (from.last_failure) wire::write(*from.last_failure, *to.mutable_last_failure());
   for (const auto& [at, signal] : from.leaves) {
     v1::LeaveRecord& leave = *to.add_leaves();
@@ -76,6 +99,11 @@ void read_parts(const v1::JobRecord& from, wire::Border& border, JobRecord& to) 
                              time("failed_us", recovered.failed_us(), border)};
     });
   }
+  if (border.count("offenders", from.offenders_size(), kMostOffenders)) {
+    for (const v1::OffenderRecord& offender : from.offenders()) {
+      to.offenders.push_back(border.within("offenders", [&] { return read(offender, border); }));
+    }
+  }
   if (from.has_last_failure()) {
     to.last_failure =
         border.within("last_failure", [&] { return wire::read(from.last_failure(), border); });
@@ -100,6 +128,8 @@ void write(const ProgressRecord& from, v1::ProgressRecord& to) {
   to.set_best_checkpoint(from.best_checkpoint);
   to.set_failures_in_row(from.failures_in_row);
   to.set_losses_in_row(from.losses_in_row);
+  to.set_idle_generations(from.idle_generations);
+  to.set_rose(from.rose);
   if (from.kept) to.set_kept_us(*from.kept);
 }
 
@@ -110,6 +140,8 @@ ProgressRecord read(const v1::ProgressRecord& from, wire::Border& border) {
   to.best_checkpoint = from.best_checkpoint();
   to.failures_in_row = from.failures_in_row();
   to.losses_in_row = from.losses_in_row();
+  to.idle_generations = from.idle_generations();
+  to.rose = from.rose();
   if (from.has_kept_us()) to.kept = time("kept_us", from.kept_us(), border);
   return to;
 }
@@ -175,6 +207,8 @@ void write(const JobRecord& from, const ProgressRecord& progress, v1::JobRecord&
   to.set_reforming(from.reforming);
   to.set_round_opened_us(from.round_opened);
   if (from.backoff_until) to.set_backoff_until_us(*from.backoff_until);
+  if (from.fenced) to.set_fenced_us(*from.fenced);
+  if (from.grown) to.set_grown_us(*from.grown);
   to.set_life_ended(from.life_ended);
   to.set_committed_us(from.committed);
   if (from.running) to.set_running_us(*from.running);
@@ -219,6 +253,8 @@ void read(const v1::JobRecord& from, wire::Border& border, JobRecord& to,
   if (from.has_backoff_until_us()) {
     to.backoff_until = time("backoff_until_us", from.backoff_until_us(), border);
   }
+  if (from.has_fenced_us()) to.fenced = time("fenced_us", from.fenced_us(), border);
+  if (from.has_grown_us()) to.grown = time("grown_us", from.grown_us(), border);
   to.life_ended = from.life_ended();
   to.committed = time("committed_us", from.committed_us(), border);
   if (from.has_running_us()) to.running = time("running_us", from.running_us(), border);

@@ -102,6 +102,8 @@ TEST_CASE("every event has the fields of the contract") {
       {event::ChaosMissed{"not json", "node b"},
        R"("chaos_unfired","fault":"not json","target":"node b"})"},
       {event::StateLost{"fresh"}, R"("state_lost","reason":"fresh"})"},
+      {event::NodeQuarantined{1768642200000000, "twice"},
+       R"("node_quarantined","until":"2026-01-17T09:30:00.000000Z","reason":"twice"})"},
       {event::ServerRecovered{"again"}, R"("server_recovered","reason":"again"})"},
       {event::ServerGoing{"told to"}, R"("server_leaving","reason":"told to"})"},
       {event::JobFinished{outcome},

@@ -110,6 +110,48 @@ TEST_CASE("unknown flags name the nearest") {
   CHECK(error_of({"--zzzzzzzzzz"}).find("`muster run --help` lists them") != std::string::npos);
 }
 
+TEST_CASE("when late nodes restart a running job") {
+  CHECK(resolve({}).options.policy.grow == Grow::kNow);
+  CHECK(resolve({}).options.policy.grow_interval == 60s);
+  const Result result = resolve({"--grow=checkpoint", "--grow-interval", "5m"});
+  CHECK(result.options.policy.grow == Grow::kCheckpoint);
+  CHECK(result.options.policy.grow_interval == 300s);
+  CHECK(resolve({}, {{"MUSTER_GROW", "never"}}).options.policy.grow == Grow::kNever);
+  CHECK(error_of({"--grow", "later"}) == "--grow: 'later' is not one of now, checkpoint, never");
+}
+
+TEST_CASE("how long a job may stand still") {
+  CHECK(resolve({}).options.policy.max_no_progress == 0);
+  CHECK(resolve({"--max-no-progress", "4"}).options.policy.max_no_progress == 4);
+  CHECK(error_of({"--max-no-progress", "-1"}) == "--max-no-progress: '-1' is not a number");
+}
+
+TEST_CASE("when a node sits out") {
+  CHECK(resolve({}).options.policy.quarantine == Quarantine{});
+  CHECK(resolve({"--quarantine", "off"}).options.policy.quarantine == Quarantine{});
+  CHECK(resolve({"--quarantine", "3/1h,10m"}).options.policy.quarantine ==
+        Quarantine{3, 3600s, 600s});
+  for (const char* wrong : {"3", "0/1h,10m", "3/1h", "3,1h/10m", "x/1h,1m", "5000/1h,1m"}) {
+    CHECK(error_of({"--quarantine", wrong}) ==
+          cat("--quarantine: '", wrong, "' is not off or N/WINDOW,COOLDOWN, like 3/1h,10m"));
+  }
+  CHECK(error_of({"--quarantine", "3/1h,0"}) == "--quarantine: must be more than zero");
+}
+
+TEST_CASE("how lost nodes are fenced off") {
+  CHECK(resolve({}).options.policy.fence == Fence::kFast);
+  CHECK(resolve({"--fence", "strict"}).options.policy.fence == Fence::kStrict);
+  CHECK(error_of({"--fence", "slow"}) == "--fence: 'slow' is not one of fast, strict");
+}
+
+TEST_CASE("how many nodes may wait above MAX") {
+  CHECK_FALSE(resolve({}).options.policy.max_spares.has_value());
+  CHECK_FALSE(resolve({"--spares", "auto"}).options.policy.max_spares.has_value());
+  CHECK(resolve({"--spares", "none"}).options.policy.max_spares == 0U);
+  CHECK(resolve({"--spares=2"}).options.policy.max_spares == 2U);
+  CHECK(error_of({"--spares=-1"}) == "--spares: '-1' is not auto, none or a number");
+}
+
 TEST_CASE("what is not in this version is refused by name") {
   CHECK(error_of({"--numa-binding", "node"}) == "--numa-binding is not in this version");
   CHECK(error_of({"--numa_b=node"}) == "--numa-binding is not in this version");

@@ -192,6 +192,15 @@ World::World(std::uint64_t seed) : rng_(seed), machine_(options(), Rng(seed + 1)
   spec_.policy.last_call = std::chrono::seconds(rng_.below(20));
   spec_.policy.join_timeout = std::chrono::seconds(20 + rng_.below(100));
   if (chance(20)) spec_.policy.max_restarts_window = 60s;
+  spec_.policy.grow = static_cast<Grow>(rng_.below(3));
+  spec_.policy.grow_interval = std::chrono::seconds(rng_.below(40));
+  if (chance(30)) spec_.policy.max_spares = static_cast<std::uint32_t>(rng_.below(2));
+  if (chance(20)) spec_.policy.max_no_progress = static_cast<std::uint32_t>(1 + rng_.below(3));
+  if (chance(30)) {
+    spec_.policy.quarantine = {static_cast<std::uint32_t>(1 + rng_.below(2)), 60s,
+                               std::chrono::seconds(1 + rng_.below(20))};
+  }
+  if (chance(15)) spec_.policy.fence = Fence::kStrict;
   const bool explicit_ranks = chance(30);
   for (std::size_t i = 0; i < count; ++i) {
     Node node;

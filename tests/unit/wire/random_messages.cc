@@ -63,6 +63,12 @@ JobPolicy RandomMessages::policy() {
   out.recovery_window = duration();
   out.server_grace = duration();
   out.linger = coin();
+  out.grow = any(Grow::kNever);
+  out.grow_interval = duration();
+  out.max_spares = maybe<std::uint32_t>([&] { return number(100); });
+  out.max_no_progress = number(100);
+  out.quarantine = {number(9), duration(), duration()};
+  out.fence = any(Fence::kStrict);
   return out;
 }
 
@@ -225,7 +231,8 @@ EventBody RandomMessages::event_body() {
     case 11: return event::ChaosMissed{text(), text()};
     case 12: return event::StateLost{text()};
     case 13: return event::ServerRecovered{text()};
-    case 14: return event::ServerGoing{text()};
+    case 14: return event::NodeQuarantined{number(1U << 30U), text()};
+    case 15: return event::ServerGoing{text()};
     default: return event::JobFinished{outcome()};
   }
 }
@@ -277,8 +284,7 @@ WorkerExited RandomMessages::worker_exited() {
 }
 
 Waiting RandomMessages::waiting() {
-  Waiting out{
-      any(Waiting::Why::kRecovering), number(9), number(9), {}, number(9), duration(), text()};
+  Waiting out{any(Waiting::Why::kFenced), number(9), number(9), {}, number(9), duration(), text()};
   for (std::uint32_t i = number(5); i > 0; --i)
     out.joined.push_back(name());
   return out;
