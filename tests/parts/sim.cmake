@@ -13,4 +13,5 @@ if(TARGET muster_rendezvous_core)
   # The same with the real journal beside it.
   muster_test(sim_journal_test LABEL sim
     SOURCES sim/journal_test.cc LINK muster_sim muster::rendezvous_journal)
+  muster_test(property_test LABEL unit SOURCES property/rendezvous_test.cc LINK muster_sim)
 endif()
