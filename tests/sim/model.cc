@@ -147,6 +147,10 @@ void Model::written(const rendezvous::Persist& persist) {
     }
   }
   Run& run = runs_[persist.record.run];
+  run.confined.clear();
+  for (const rendezvous::OffenderRecord& offender : persist.record.offenders) {
+    if (offender.until) run.confined.insert(offender.node);
+  }
   // The next generation is committed below; a higher number than that was learnt from agents.
   const Generation committed = run.round ? run.round->generation : run.generation;
   if (persist.record.generation > committed) run.generation = persist.record.generation;
@@ -215,6 +219,7 @@ void Model::lost(const RunId& id, const NodeName& name) {
 std::vector<MemberRanks> Model::decide(const Run& run, Instant now) const {
   std::vector<const Node*> able;
   for (const auto& [name, node] : run.nodes) {
+    if (run.confined.contains(name)) continue;
     if (node.stream && !node.leaves && !node.works && node.ask_again <= now) able.push_back(&node);
   }
   // Those of the generation before, then those who came first.

@@ -50,6 +50,7 @@ class Model {
   };
   struct Run {
     std::map<NodeName, Node> nodes;
+    std::set<NodeName> confined;               // in quarantine, as is written
     std::map<NodeName, std::uint32_t> places;  // in the generation committed last
     Generation generation = kNoGeneration;
     std::optional<Round> round;
