@@ -139,6 +139,8 @@ class BadInput(MusterCase):
         counts = ("", "-1", "99999999999999999999", "1e400", "nan", "1x", " 1", "0x10", "1,2,,",
                   "a\nb", "x" * 100000)
         for flag in ("--nnodes", "--nproc-per-node", "--max-restarts", "--max-node-losses",
+                     "--max-no-progress", "--grow", "--grow-interval", "--spares",
+                     "--quarantine", "--fence",
                      "--stop-grace", "--stop-budget", "--restart-backoff", "--join-timeout",
                      "--heartbeat", "--node-timeout", "--server-grace", "--master-port",
                      "--master-port-range", "--stop-signal", "--console", "--exit-code", "--stdin",
