@@ -103,6 +103,8 @@ void Checks::server_stepped(const rendezvous::Event& event,
     } else if (const auto* over = std::get_if<rendezvous::JobOver>(&action)) {
       check_outcome(over->run, over->outcome, "JobOver");
       if (!server_.over.insert(over->run).second) fail("JobOver twice for run " + over->run);
+    } else if (const auto* forget = std::get_if<rendezvous::Forget>(&action)) {
+      forgotten_.insert(forget->run);  // a server that starts again does not know it
     }
   }
 }
@@ -515,7 +517,8 @@ bool Checks::excused(const Process& process, const agent::StartWorkers& start) c
 
 void Checks::long_after() {
   for (const auto& [key, outcome] : outcomes_) {
-    if (key.first == life_of(server_life_) && !server_.over.contains(key.second)) {
+    const bool known = key.first == life_of(server_life_) && !forgotten_.contains(key.second);
+    if (known && !server_.over.contains(key.second)) {
       fail("liveness: run " + key.second + " has an outcome and no JobOver");
     }
   }

@@ -164,6 +164,7 @@ class Checks {
   std::map<Key, Published> published_;
   std::map<std::string, Round> rounds_;
   std::map<std::pair<std::uint64_t, RunId>, Outcome> outcomes_;
+  std::set<RunId> forgotten_;
   std::map<RunId, Generation> recovered_;    // the server came back to it, and it goes on
   std::map<NodeName, Instant> written_off_;  // lost, evicted …: when last
 };
