@@ -122,8 +122,8 @@ struct Body {
     return std::string("JobEventNotice: ") + event_name(event.body) +
            (event.generation ? " " + g(*event.generation) : "") +
            (event.node ? " node " + *event.node : "") +
-           (event.rank ? " rank " + n(*event.rank) : "") +
-           charge(event) + (m.age > Duration{0} ? ", " + format_measured(m.age) + " ago" : "");
+           (event.rank ? " rank " + n(*event.rank) : "") + charge(event) +
+           (m.age > Duration{0} ? ", " + format_measured(m.age) + " ago" : "");
   }
   std::string operator()(const OutcomeNotice& m) const {
     return std::string("OutcomeNotice: ") + to_word(m.outcome.kind) + ", exit code " +

@@ -123,11 +123,11 @@ std::optional<ProcessInfo> read_process(pid_t pid) {
   constexpr unsigned kExiting = 0x4;  // PF_EXITING; proc(5), field 9
   unsigned flags = 0;
   unsigned long long start_time = 0;
-  const int fields = ::sscanf(
-      text->c_str() + name_end + 1,
-      " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-      "%*d %*d %llu",
-      &process.state, &process.parent, &process.group, &process.session, &flags, &start_time);
+  const int fields = ::sscanf(text->c_str() + name_end + 1,
+                              " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+                              "%*d %*d %llu",
+                              &process.state, &process.parent, &process.group, &process.session,
+                              &flags, &start_time);
   if (fields != 6) return std::nullopt;
   process.exiting = (flags & kExiting) != 0;
   process.start_time = start_time;

@@ -10,25 +10,14 @@
 
 #include "launcher/rendezvous/shell/sqlite_journal.h"
 #include "tests/sim/world.h"
+#include "tests/support/temp_dir.h"
 
 namespace muster::sim {
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    std::string path = std::filesystem::temp_directory_path() / "muster-test-XXXXXX";
-    REQUIRE(mkdtemp(path.data()) != nullptr);
-    path_ = path;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string file() const { return path_ + "/journal.db"; }
-
- private:
-  std::string path_;
-};
+std::string file_in(const testing::TempDir& folder) {
+  return folder.path() + "/journal.db";
+}
 
 std::unique_ptr<rendezvous::Journal> open(const std::string& path) {
   auto journal = rendezvous::open_sqlite_journal(path);
@@ -56,8 +45,8 @@ TEST_CASE("the journal on disk is the journal in memory, under every seed") {
     SimOptions options = SimOptions::from_seed(seed);
     options.journaled = true;
     if (!options.hosted) options.server_kills = 0.05;
-    const Folder folder;
-    std::unique_ptr<rendezvous::Journal> journal = open(folder.file());
+    const testing::TempDir folder;
+    std::unique_ptr<rendezvous::Journal> journal = open(file_in(folder));
     World world(options, false);
     world.on_journal = [&](const std::vector<rendezvous::Action>& actions,
                            const std::vector<rendezvous::RunRecord>& truth) {
@@ -67,7 +56,7 @@ TEST_CASE("the journal on disk is the journal in memory, under every seed") {
       // Now and then, as after a kill at this very instant.
       if (world.steps() % 24 != 0) return;
       journal.reset();
-      journal = open(folder.file());
+      journal = open(file_in(folder));
       const auto contents = journal->read();
       INFO(contents.status());
       REQUIRE(contents.ok());

@@ -11,7 +11,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "tests/unit/agent_shell/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace muster {
 namespace {

@@ -18,7 +18,7 @@
 #include "agent/shell/log_lines.h"
 #include "agent/shell/run_directory.h"
 #include "agent/shell/scratch.h"
-#include "tests/unit/agent_shell/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace muster::agent {
 namespace {

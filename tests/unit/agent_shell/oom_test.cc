@@ -8,7 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include "agent/shell/oom_counter.h"
-#include "tests/unit/agent_shell/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace muster::agent {
 namespace {

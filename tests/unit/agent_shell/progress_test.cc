@@ -16,7 +16,7 @@
 #include "agent/shell/progress_file.h"
 #include "agent/shell/progress_sampler.h"
 #include "proto/base/progress_layout.h"
-#include "tests/unit/agent_shell/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace muster::agent {
 namespace {

@@ -14,8 +14,8 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/shell/agent_runner.h"
+#include "tests/support/temp_dir.h"
 #include "tests/unit/agent_shell/rendezvous_link.h"
-#include "tests/unit/agent_shell/temp_dir.h"
 
 namespace muster::testing {
 

@@ -126,6 +126,24 @@ class OrderedJournal : public Journal {
   Inbox<std::string>& order_;
 };
 
+// Keeps what was written in memory, for the server after this one.
+class KeepingJournal : public Journal {
+ public:
+  explicit KeepingJournal(JournalContents& kept) : kept_(kept) {}
+  absl::Status commit(std::span<const Action> actions) override {
+    write_down({actions.begin(), actions.end()}, kept_.runs);
+    return absl::OkStatus();
+  }
+  absl::Status put(const StoredKey& key) override {
+    kept_.keys.push_back(key);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<JournalContents> read() override { return kept_; }
+
+ private:
+  JournalContents& kept_;
+};
+
 }  // namespace
 
 TEST_CASE("a whole one-node job over an in-process session", "[server_core]") {
@@ -157,6 +175,41 @@ TEST_CASE("nothing of a step leaves before it is durable", "[server_core]") {
   while (order.size() > 0)
     written = *order.next() == "generation 0 is durable" || written;
   CHECK(written);
+}
+
+TEST_CASE("a server goes on from what the one before wrote, the workers' keys too",
+          "[server_core]") {
+  JournalContents kept;
+  Envelope known;
+  {
+    ServerOptions options = test::server_options();
+    options.journal = std::make_unique<KeepingJournal>(kept);
+    Heard heard;
+    World world(std::move(options));
+    LocalSession& session = world.attach(heard);
+    run_up(world, session, heard, "job");
+    world.thread.on_io([&] { session.store(store_request(StoreRequest::Op::kSet, 1, "k", "v")); });
+    REQUIRE(heard.store.next());
+    known = heard.last;
+  }
+  ServerOptions options = test::server_options();
+  options.written = kept;
+  Heard heard;
+  World world(std::move(options));
+  LocalSession& session = world.attach(heard);
+  AgentMessage join = test::join_message("job", "a", 1, 1);
+  std::get<Join>(join.body).reattach =
+      Reattach{known.run, known.incarnation, known.generation, true, {}, 0, known.epoch};
+  world.send(session, join);
+  REQUIRE(heard.next<JoinAccepted>());
+  world.thread.on_io([&] { session.store(store_request(StoreRequest::Op::kGet, 2, "k")); });
+  const auto found = heard.store.next();
+  REQUIRE(found);
+  CHECK(found->status == StoreReply::Status::kOk);
+  CHECK(found->value == "v");
+  heard.last = known;
+  heard.last.epoch = known.epoch + 1;
+  finish_job(world, session, heard);
 }
 
 TEST_CASE("a journal that fails stops the server, and nothing more is said", "[server_core]") {

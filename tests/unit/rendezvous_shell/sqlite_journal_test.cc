@@ -11,24 +11,14 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/support/temp_dir.h"
+
 namespace muster::rendezvous {
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    std::string path = std::filesystem::temp_directory_path() / "muster-test-XXXXXX";
-    REQUIRE(mkdtemp(path.data()) != nullptr);
-    path_ = path;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string file() const { return path_ + "/journal.db"; }
-
- private:
-  std::string path_;
-};
+std::string file_in(const testing::TempDir& folder) {
+  return folder.path() + "/journal.db";
+}
 
 // A run of two nodes in the middle of its first generation, with a cause on one of them.
 Persist some_run(const std::string& job) {
@@ -111,9 +101,9 @@ void execute(const std::string& path, const char* sql) {
 }  // namespace
 
 TEST_CASE("a journal gives back what was written, over and over", "[journal]") {
-  const Folder folder;
+  const testing::TempDir folder;
   std::vector<Action> actions{some_run("one"), some_run("two")};
-  write_all(folder.file(), actions);
+  write_all(file_in(folder), actions);
 
   Persist later = some_run("one");
   later.record.restarts_used = 1;
@@ -123,7 +113,7 @@ TEST_CASE("a journal gives back what was written, over and over", "[journal]") {
   later.removed = {"a"};
   actions.emplace_back(later);
   {
-    auto journal = open_sqlite_journal(folder.file());
+    auto journal = open_sqlite_journal(file_in(folder));
     REQUIRE(journal.ok());
     auto before = (*journal)->read();
     REQUIRE(before.ok());
@@ -132,7 +122,7 @@ TEST_CASE("a journal gives back what was written, over and over", "[journal]") {
     REQUIRE((*journal)->commit(more).ok());
   }
   actions.emplace_back(Forget{"two", "run-of-two"});
-  auto journal = open_sqlite_journal(folder.file());
+  auto journal = open_sqlite_journal(file_in(folder));
   REQUIRE(journal.ok());
   const auto contents = (*journal)->read();
   INFO(contents.status());
@@ -141,10 +131,10 @@ TEST_CASE("a journal gives back what was written, over and over", "[journal]") {
 }
 
 TEST_CASE("the workers' keys live as long as their generation", "[journal]") {
-  const Folder folder;
+  const testing::TempDir folder;
   const std::string binary("\0\xff", 2);
   {
-    auto journal = open_sqlite_journal(folder.file());
+    auto journal = open_sqlite_journal(file_in(folder));
     REQUIRE(journal.ok());
     REQUIRE((*journal)->put({"one", 0, "kept", binary}).ok());
     REQUIRE((*journal)->put({"one", 0, "empty", ""}).ok());
@@ -154,7 +144,7 @@ TEST_CASE("the workers' keys live as long as their generation", "[journal]") {
     const std::vector<Action> closes{CloseStore{"one", 1}};
     REQUIRE((*journal)->commit(closes).ok());
   }
-  auto journal = open_sqlite_journal(folder.file());
+  auto journal = open_sqlite_journal(file_in(folder));
   REQUIRE(journal.ok());
   const auto contents = (*journal)->read();
   REQUIRE(contents.ok());
@@ -166,70 +156,70 @@ TEST_CASE("the workers' keys live as long as their generation", "[journal]") {
 }
 
 TEST_CASE("a journal is one process's", "[journal]") {
-  const Folder folder;
-  auto first = open_sqlite_journal(folder.file());
+  const testing::TempDir folder;
+  auto first = open_sqlite_journal(file_in(folder));
   REQUIRE(first.ok());
-  const auto second = open_sqlite_journal(folder.file());
+  const auto second = open_sqlite_journal(file_in(folder));
   REQUIRE_FALSE(second.ok());
-  CHECK(second.status().message() == folder.file() + " is in use by another process");
+  CHECK(second.status().message() == file_in(folder) + " is in use by another process");
 }
 
 TEST_CASE("what is not our journal is refused, with what to do", "[journal]") {
-  const Folder folder;
+  const testing::TempDir folder;
   const std::string aside =
-      "; to begin anew, which forgets its jobs, move " + folder.file() + "* away";
+      "; to begin anew, which forgets its jobs, move " + file_in(folder) + "* away";
   SECTION("some other file") {
-    replace(folder.file(), std::string(4096, 'x'));
-    CHECK(told(folder.file()) == folder.file() + " is not a journal" + aside);
+    replace(file_in(folder), std::string(4096, 'x'));
+    CHECK(told(file_in(folder)) == file_in(folder) + " is not a journal" + aside);
   }
   SECTION("another program's database") {
-    execute(folder.file(), "CREATE TABLE t(x)");
-    CHECK(told(folder.file()) == folder.file() + " belongs to another program" + aside);
+    execute(file_in(folder), "CREATE TABLE t(x)");
+    CHECK(told(file_in(folder)) == file_in(folder) + " belongs to another program" + aside);
   }
   SECTION("a newer format") {
-    write_all(folder.file(), {some_run("one")});
-    execute(folder.file(), "PRAGMA user_version = 2");
-    CHECK(told(folder.file()) ==
-          folder.file() +
+    write_all(file_in(folder), {some_run("one")});
+    execute(file_in(folder), "PRAGMA user_version = 2");
+    CHECK(told(file_in(folder)) ==
+          file_in(folder) +
               " has format 2, and this version of muster knows 1: start the version that wrote it" +
               aside);
   }
   SECTION("a value that was changed") {
-    write_all(folder.file(), {some_run("one")});
-    execute(folder.file(), "UPDATE nodes SET record = CAST(record || x'00' AS BLOB)");
-    CHECK(told(folder.file()) == folder.file() + " is damaged (a checksum is wrong)" + aside);
+    write_all(file_in(folder), {some_run("one")});
+    execute(file_in(folder), "UPDATE nodes SET record = CAST(record || x'00' AS BLOB)");
+    CHECK(told(file_in(folder)) == file_in(folder) + " is damaged (a checksum is wrong)" + aside);
   }
   SECTION("a record that no server writes") {
     Persist change = some_run("one");
     change.life.reset();
-    write_all(folder.file(), {change});
-    CHECK(told(folder.file()) ==
-          folder.file() +
+    write_all(file_in(folder), {change});
+    CHECK(told(file_in(folder)) ==
+          file_in(folder) +
               " is damaged (run run-of-one: phase: runs a generation that is not there)" + aside);
   }
   SECTION("a folder in its place") {
-    std::filesystem::create_directory(folder.file());
-    CHECK(told(folder.file()) == folder.file() + " is not a file");
+    std::filesystem::create_directory(file_in(folder));
+    CHECK(told(file_in(folder)) == file_in(folder) + " is not a file");
   }
   SECTION("the log of a file that is gone") {
-    replace(folder.file() + "-wal", "x");
-    CHECK(told(folder.file()) ==
-          folder.file() + " is gone, and what was last written to it is not" + aside);
+    replace(file_in(folder) + "-wal", "x");
+    CHECK(told(file_in(folder)) ==
+          file_in(folder) + " is gone, and what was last written to it is not" + aside);
   }
 }
 
 TEST_CASE("a damaged journal is never read as if it were whole", "[journal]") {
-  const Folder folder;
+  const testing::TempDir folder;
   const std::vector<Action> actions{some_run("one"), some_run("two")};
-  write_all(folder.file(), actions);
-  const std::string whole = bytes_of(folder.file());
+  write_all(file_in(folder), actions);
+  const std::string whole = bytes_of(file_in(folder));
   const std::vector<RunRecord> truth = in_memory(actions);
   int noticed = 0;
   for (std::size_t at = 0; at < whole.size(); at += 61) {
     std::string bytes = whole;
     bytes[at] = static_cast<char>(bytes[at] ^ 0x10);
-    replace(folder.file(), bytes);
-    auto journal = open_sqlite_journal(folder.file());
+    replace(file_in(folder), bytes);
+    auto journal = open_sqlite_journal(file_in(folder));
     if (!journal.ok()) {
       ++noticed;
       continue;
@@ -238,7 +228,7 @@ TEST_CASE("a damaged journal is never read as if it were whole", "[journal]") {
     INFO("byte " << at);
     if (!contents.ok()) {
       ++noticed;
-      CHECK(contents.status().message().find(folder.file()) == 0);
+      CHECK(contents.status().message().find(file_in(folder)) == 0);
     } else {
       CHECK(same(contents->runs, truth));  // it hit what is not in use
     }
@@ -246,9 +236,9 @@ TEST_CASE("a damaged journal is never read as if it were whole", "[journal]") {
   CHECK(noticed > 0);
   for (const std::size_t length :
        {std::size_t{0}, std::size_t{1}, std::size_t{4096}, whole.size() - 4096}) {
-    replace(folder.file(), whole.substr(0, length));
+    replace(file_in(folder), whole.substr(0, length));
     INFO(length);
-    CHECK_FALSE(told(folder.file()).empty());
+    CHECK_FALSE(told(file_in(folder)).empty());
   }
 }
 
