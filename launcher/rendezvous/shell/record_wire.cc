@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "muster/v1/control.pb.h"
+#include "proto/base/rng.h"
 #include "proto/wire/job.h"
 #include "proto/wire/messages.h"
 
@@ -341,6 +342,51 @@ NodeRecord read(const v1::NodeRecord& from, wire::Border& border) {
     }
   }
   return to;
+}
+
+// ---------------------------------------------------------------- rows
+
+std::int64_t checksum(const std::string& bytes) {
+  return static_cast<std::int64_t>(hash_text(bytes));
+}
+
+namespace {
+
+template <class Message>
+absl::StatusOr<Message> message_in(const std::string& bytes, std::int64_t sum) {
+  Message message;
+  if (checksum(bytes) != sum) return absl::DataLossError("a checksum is wrong");
+  if (!message.ParseFromString(bytes)) return absl::DataLossError("a record cannot be read");
+  return message;
+}
+
+template <class Record, class Message>
+absl::StatusOr<Record> record_in(const std::string& bytes, std::int64_t sum) {
+  const absl::StatusOr<Message> message = message_in<Message>(bytes, sum);
+  if (!message.ok()) return message.status();
+  wire::Border border;
+  Record record = rendezvous::read(*message, border);
+  if (!border.ok()) return border.status();
+  return record;
+}
+
+}  // namespace
+
+absl::Status read_row(const std::string& bytes, std::int64_t sum, JobRecord& job,
+                      ProgressRecord& progress) {
+  const absl::StatusOr<v1::JobRecord> message = message_in<v1::JobRecord>(bytes, sum);
+  if (!message.ok()) return message.status();
+  wire::Border border;
+  read(*message, border, job, progress);
+  return border.status();
+}
+
+absl::StatusOr<LifeRecord> read_life_row(const std::string& bytes, std::int64_t sum) {
+  return record_in<LifeRecord, v1::LifeRecord>(bytes, sum);
+}
+
+absl::StatusOr<NodeRecord> read_node_row(const std::string& bytes, std::int64_t sum) {
+  return record_in<NodeRecord, v1::NodeRecord>(bytes, sum);
 }
 
 void check_run(const RunRecord& run, wire::Border& border) {

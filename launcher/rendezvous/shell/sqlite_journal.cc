@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "launcher/rendezvous/shell/record_wire.h"
-#include "proto/base/rng.h"
 
 namespace muster::rendezvous {
 namespace {
@@ -16,8 +15,7 @@ namespace {
 constexpr int kApplication = 0x4d757374;  // "Must"; SQLite's application_id
 constexpr int kFormat = 1;                // SQLite's user_version
 
-// `number` keeps runs in the order in which they began. Every record has a checksum: SQLite
-// notices a torn file, not a flipped bit in a value.
+// `number` keeps runs in the order in which they began.
 constexpr const char* kSchema =
     "CREATE TABLE runs(number INTEGER PRIMARY KEY AUTOINCREMENT, run BLOB UNIQUE NOT NULL,"
     "                  record BLOB NOT NULL, sum INTEGER NOT NULL);"
@@ -28,10 +26,6 @@ constexpr const char* kSchema =
     "CREATE TABLE keys(job BLOB NOT NULL, generation INTEGER NOT NULL, key BLOB NOT NULL,"
     "                  value BLOB NOT NULL, sum INTEGER NOT NULL,"
     "                  PRIMARY KEY(job, generation, key)) WITHOUT ROWID;";
-
-std::int64_t checksum(const std::string& bytes) {
-  return static_cast<std::int64_t>(hash_text(bytes));
-}
 
 // A prepared statement, used again and again.
 class Statement {
@@ -195,25 +189,12 @@ class SqliteJournal : public Journal {
 
 // ---------------------------------------------------------------- reading
 
-// The message in a record's columns, or what is wrong with it.
-template <class Message>
-absl::StatusOr<Message> message_in(const Statement& row, int record, int sum) {
-  const std::string bytes = row.bytes(record);
-  Message message;
-  if (checksum(bytes) != row.number(sum)) return absl::DataLossError("a checksum is wrong");
-  if (!message.ParseFromString(bytes)) return absl::DataLossError("a record cannot be read");
-  return message;
-}
-
 absl::Status SqliteJournal::read_runs(std::map<RunId, RunRecord>& runs, std::vector<RunId>& order) {
   Statement rows(database_.get(), "SELECT run, record, sum FROM runs ORDER BY number");
   while (rows.next()) {
-    const absl::StatusOr<v1::JobRecord> message = message_in<v1::JobRecord>(rows, 1, 2);
-    if (!message.ok()) return damaged(std::string(message.status().message()));
-    wire::Border border;
     RunRecord run;
-    rendezvous::read(*message, border, run.job, run.progress);
-    if (!border.ok()) return damaged(std::string(border.status().message()));
+    const absl::Status read = read_row(rows.bytes(1), rows.number(2), run.job, run.progress);
+    if (!read.ok()) return damaged(std::string(read.message()));
     if (run.job.run != rows.bytes(0)) return damaged("a run is filed under another name");
     order.push_back(run.job.run);
     runs[run.job.run] = std::move(run);
@@ -226,11 +207,9 @@ absl::Status SqliteJournal::read_lives(std::map<RunId, RunRecord>& runs) {
   while (rows.next()) {
     const auto run = runs.find(rows.bytes(0));
     if (run == runs.end()) return damaged("a generation of no run");
-    const absl::StatusOr<v1::LifeRecord> message = message_in<v1::LifeRecord>(rows, 1, 2);
-    if (!message.ok()) return damaged(std::string(message.status().message()));
-    wire::Border border;
-    run->second.life = rendezvous::read(*message, border);
-    if (!border.ok()) return damaged(std::string(border.status().message()));
+    absl::StatusOr<LifeRecord> life = read_life_row(rows.bytes(1), rows.number(2));
+    if (!life.ok()) return damaged(std::string(life.status().message()));
+    run->second.life = *std::move(life);
   }
   return rows.failed() ? damaged(sqlite3_errmsg(database_.get())) : absl::OkStatus();
 }
@@ -240,11 +219,9 @@ absl::Status SqliteJournal::read_nodes(std::map<RunId, RunRecord>& runs) {
   while (rows.next()) {
     const auto run = runs.find(rows.bytes(0));
     if (run == runs.end()) return damaged("a node of no run");
-    const absl::StatusOr<v1::NodeRecord> message = message_in<v1::NodeRecord>(rows, 1, 2);
-    if (!message.ok()) return damaged(std::string(message.status().message()));
-    wire::Border border;
-    run->second.nodes.push_back(rendezvous::read(*message, border));
-    if (!border.ok()) return damaged(std::string(border.status().message()));
+    absl::StatusOr<NodeRecord> node = read_node_row(rows.bytes(1), rows.number(2));
+    if (!node.ok()) return damaged(std::string(node.status().message()));
+    run->second.nodes.push_back(*std::move(node));
   }
   return rows.failed() ? damaged(sqlite3_errmsg(database_.get())) : absl::OkStatus();
 }
