@@ -70,8 +70,9 @@ void put(const JoinRefused& from, v1::ServerMessage& message) {
   to.set_exit_code(from.exit_code);
 }
 JoinRefused get(const v1::JoinRefused& from, Border& border) {
+  // 0 would make a success of it.
   return {border.enumerator("why", from.why(), JoinRefused::Why::kInvalid),
-          border.text("text", from.text()), border.between("exit_code", from.exit_code(), 0, 255)};
+          border.text("text", from.text()), border.between("exit_code", from.exit_code(), 1, 255)};
 }
 
 void put(const Waiting& from, v1::ServerMessage& message) {
