@@ -5,19 +5,9 @@
 #include <array>
 #include <iterator>
 
-#include "launcher/rendezvous/core/run_id.h"
 #include "proto/base/check.h"
 
 namespace muster::rendezvous {
-
-namespace {
-
-std::int64_t unix_us(const Options& options, Instant now) {
-  return options.unix_us_at_origin +
-         std::chrono::duration_cast<std::chrono::microseconds>(now.since_origin).count();
-}
-
-}  // namespace
 
 const char* message_name(const AgentBody& body) {
   static constexpr std::array kNames{
@@ -27,9 +17,10 @@ const char* message_name(const AgentBody& body) {
   return kNames.at(body.index());
 }
 
-Job::Job(Shared& shared, const JobSpec& spec, const Reattach* known, Instant now)
+Job::Job(Shared& shared, const JobSpec& spec, RunId run, const Reattach* known, Instant now)
     : shared_(shared),
       spec_(spec),
+      run_(std::move(run)),
       now_(now),
       started_at_(now),
       budget_(spec.policy),
@@ -37,12 +28,10 @@ Job::Job(Shared& shared, const JobSpec& spec, const Reattach* known, Instant now
       quarantine_(spec.policy.quarantine) {
   open_round(FormReason::kStart, true);
   if (known != nullptr) {
-    run_ = known->run;
     adopt(*known);
-    return;
+  } else {
+    emit(started_event());
   }
-  run_ = mint_run_id(std::max<std::int64_t>(unix_us(shared.options, now), 0), shared.rng);
-  emit(started_event());
 }
 
 Job::~Job() {

@@ -51,8 +51,8 @@ struct Shared {
 
 class Job {
  public:
-  // A new run. With `known`: a run that another server began, learnt from an agent.
-  Job(Shared& shared, const JobSpec& spec, const Reattach* known, Instant now);
+  // A new run. With `known`: the run that another server began, learnt from an agent.
+  Job(Shared& shared, const JobSpec& spec, RunId run, const Reattach* known, Instant now);
   // A run that this server's predecessor wrote down.
   Job(Shared& shared, const RunRecord& from, Instant now);
   ~Job();
@@ -203,7 +203,7 @@ class Job {
   void restore(const ProgressRecord& from);
   void restore(const NodeRecord& from);
   void restore_life(const LifeRecord& from, const RunRecord& run);
-  void resume_phase(const JobRecord& from);
+  void resume_phase();
   Attempt first_attempt() const;
 
   // ---- job_attach.cc

@@ -37,14 +37,21 @@ std::optional<JoinRefused> Job::refused(const Join& join) const {
     return refusal(Why::kFull, by_holder() + " has " + std::to_string(members_.size()) +
                                    " nodes, and this server takes no more");
   }
+  std::uint64_t workers = node.slots;
   for (const auto& [name, member] : members_) {
-    if (!node.node_rank || name == node.name || member.leaving) continue;
-    if (member.facts.node_rank != node.node_rank) continue;
+    if (name == node.name || member.leaving) continue;
+    workers += member.facts.slots;
+    if (!node.node_rank || member.facts.node_rank != node.node_rank) continue;
     return refusal(Why::kDuplicateNodeRank, "node rank " + std::to_string(*node.node_rank) +
                                                 " of " + by_holder() + " is held by node \"" +
                                                 name + "\" on host " + member.facts.host +
                                                 ", pid " + std::to_string(member.facts.agent_pid) +
                                                 "; each agent needs its own --node-rank");
+  }
+  if (workers > shared_.options.limits.ranks) {
+    return refusal(Why::kFull, by_holder() + " would have " + std::to_string(workers) +
+                                   " workers, and this server takes no more than " +
+                                   std::to_string(shared_.options.limits.ranks));
   }
   return std::nullopt;
 }
@@ -251,7 +258,7 @@ void Job::return_to_us(SessionId session, const std::string& peer, const Join& j
   if (!known.workers_running || known.generation == kNoGeneration) return;
   member.work = known.generation;
   working_.insert(join.node.name);
-  if (phase_ != Phase::kStopping && phase_ != Phase::kRecovering) {
+  if (!stop_ || (phase_ != Phase::kStopping && phase_ != Phase::kRecovering)) {
     stop_ = new_stop(StopWhy::kStateLost, false, "the server lost its state");
   }
   order_stop(member);

@@ -176,10 +176,10 @@ Instant Job::read_by(const Member& member) const {
 void Job::check_over() {
   if (!finished() || over_ || server_left_) return;
   if (!unread_.empty() && now_ >= *over_at_) {
-    Instant next = finished_at_ + shared_.options.limits.outcome_kept;
+    std::optional<Instant> next;
     for (auto name = unread_.begin(); name != unread_.end();) {
       const Instant until = read_by(members_.at(*name));
-      if (until > now_) next = std::min(next, until);
+      if (until > now_) next = earlier(next, until);
       name = until <= now_ ? unread_.erase(name) : std::next(name);
     }
     over_at_ = next;

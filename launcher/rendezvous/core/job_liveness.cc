@@ -136,18 +136,17 @@ void Job::watch(const Member& member) {
 
 void Job::check_losses() {
   if (finished() || now_ < liveness_check_at_) return;
-  const Duration longest = spec_.policy.node_timeout;
   std::vector<NodeName> lost;
-  Instant next = now_ + longest;
+  std::optional<Instant> next;
   for (const auto& [name, member] : members_) {
     const Instant at = lost_at(member);
     if (at <= now_) {
       lost.push_back(name);
     } else {
-      next = std::min(next, at);
+      next = earlier(next, at);
     }
   }
-  liveness_check_at_ = next;
+  liveness_check_at_ = next.value_or(now_ + spec_.policy.node_timeout);
   for (const NodeName& name : lost) {
     const Member& member = members_.at(name);
     lose(name, member.connected()

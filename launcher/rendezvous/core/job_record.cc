@@ -228,7 +228,7 @@ Job::Job(Shared& shared, const RunRecord& from, Instant now)
     end();
     return;
   }
-  resume_phase(from.job);
+  resume_phase();
   if (life_ && !life_->ended) act(OpenStore{spec_.job, life_->generation});
   recovered_ = "the server was started again and goes on from its journal";
   emit(job_event(event::ServerRecovered{*recovered_}));
@@ -252,6 +252,14 @@ void Job::restore(const JobRecord& from) {
   // Nobody could join while no server was there.
   join_deadline_ =
       std::max(round_opened_at_ + spec_.policy.join_timeout, now_ + spec_.policy.recovery_window);
+  if (from.stop) {
+    stop_ = new_stop(from.stop->why, from.stop->planned, from.stop->reason);
+    stop_->give_up_at = stop_->give_up_at + spec_.policy.recovery_window;
+  }
+  if (from.backoff_until) {
+    backoff_until_ = std::min(now_ + std::chrono::microseconds(*from.backoff_until - wall(now_)),
+                              now_ + spec_.policy.restart_backoff_max);
+  }
   if (from.recovery) {
     recovery_ = Recovery{past(from.recovery->failed), past(from.recovery->detected),
                          past(from.recovery->stopped)};
@@ -339,15 +347,7 @@ void Job::restore(const NodeRecord& from) {
 }
 
 // Everyone comes back within the recovery window or is lost; until then the phase waits.
-void Job::resume_phase(const JobRecord& from) {
-  if (from.stop) {
-    stop_ = new_stop(from.stop->why, from.stop->planned, from.stop->reason);
-    stop_->give_up_at = stop_->give_up_at + spec_.policy.recovery_window;
-  }
-  if (from.backoff_until) {
-    backoff_until_ = std::min(now_ + std::chrono::microseconds(*from.backoff_until - wall(now_)),
-                              now_ + spec_.policy.restart_backoff_max);
-  }
+void Job::resume_phase() {
   if (phase_ == Phase::kStarting) {
     for (const MemberRanks& ranks : life_->ranks) {
       if (members_.contains(ranks.node) && !life_->announced.contains(ranks.node) &&

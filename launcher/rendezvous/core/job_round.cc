@@ -16,6 +16,7 @@ namespace {
 // A loaded host answers late; below this, "two heartbeats" would be about the scheduler.
 constexpr Duration kShortestPrepare = 1s;
 constexpr std::uint32_t kMostRefusalDoublings = 5;
+constexpr Duration kLongestAside = 1h;  // before it is doubled
 
 // Beyond this many members the picture is told at intervals, and names are cut.
 constexpr std::size_t kChattyMembers = 32;
@@ -188,7 +189,8 @@ void Job::reopen_round() {
 // not asked for ever at full speed.
 void Job::set_aside(Member& member, std::string why) {
   const std::uint32_t doublings = std::min(member.refusals++, kMostRefusalDoublings);
-  member.ask_again_at = now_ + prepare_timeout(spec_.policy) * (1LL << doublings);
+  member.ask_again_at =
+      now_ + std::min(prepare_timeout(spec_.policy), kLongestAside) * (1LL << doublings);
   member.refusal = std::move(why);
   ++picture_version_;
 }

@@ -59,8 +59,8 @@ std::optional<Verdict> Job::verdict() const {
 }
 
 bool Job::try_settle() {
-  if (!working_.empty()) return false;
   stop_->settle_at.reset();
+  if (!working_.empty()) return false;  // also one that came back with workers meanwhile
   std::optional<Verdict> settled = verdict();
   for (const Cause& cause : life_->causes) {
     if (everyone_left()) break;  // nobody is left to say more

@@ -10,6 +10,7 @@
 
 #include "launcher/rendezvous/core/admission.h"
 #include "launcher/rendezvous/core/job.h"
+#include "launcher/rendezvous/core/run_id.h"
 #include "proto/base/check.h"
 
 namespace muster::rendezvous {
@@ -51,6 +52,9 @@ struct Rendezvous::State {
   void reattach(const AgentSaid& said, const Join& join, Runs* runs);
   void refuse(const AgentSaid& said, const Join& join, JoinRefused why);
   void send(const AgentSaid& said, ServerBody body);
+  void send_away(const AgentSaid& said, const Join& join);
+  bool is_taken(const RunId& run) const;
+  RunId new_run_id();
   Job* start_run(const AgentSaid& said, const Join& join, const Reattach* known);
   bool make_room();
   void note_broken_stream();
@@ -185,9 +189,10 @@ void Rendezvous::State::reattach(const AgentSaid& said, const Join& join, Runs* 
     for (const auto& run : *runs) {
       if (run->is_run(known.run)) job = run.get();
     }
-    // A run that is on decides itself whether it gives way to what the agent knows.
-    if (job == nullptr && is_on(*runs->back())) job = runs->back().get();
   }
+  if (job == nullptr && is_taken(known.run)) return send_away(said, join);
+  // A run that is on decides itself whether it gives way to what the agent knows.
+  if (job == nullptr && runs != nullptr && is_on(*runs->back())) job = runs->back().get();
   if (job == nullptr) {
     const bool outlived = now <= shared.started_at + join.spec.policy.server_grace;
     if (!known.workers_running && known.generation == kNoGeneration) {
@@ -197,17 +202,41 @@ void Rendezvous::State::reattach(const AgentSaid& said, const Join& join, Runs* 
       take(*job);
       return;
     }
-    if (runs != nullptr || !outlived) {
-      send(said, Evicted{"this server does not know run " + known.run + " of job \"" +
-                         join.spec.job + "\""});
-      out.emplace_back(CloseSession{said.session});
-      return;
-    }
+    if (runs != nullptr || !outlived) return send_away(said, join);
     job = start_run(said, join, &known);
     if (job == nullptr) return;
   }
   job->reattach(said.session, said.peer_addr, join, now);
   take(*job);
+}
+
+// One of a run that is not its job's here.
+void Rendezvous::State::send_away(const AgentSaid& said, const Join& join) {
+  send(said, Evicted{"this server does not know run " + join.reattach->run + " of job \"" +
+                     join.spec.job + "\""});
+  out.emplace_back(CloseSession{said.session});
+}
+
+// A run belongs to one job, whatever an agent says.
+bool Rendezvous::State::is_taken(const RunId& run) const {
+  for (const auto& [id, runs] : jobs) {
+    for (const auto& job : runs) {
+      if (job->is_run(run)) return true;
+    }
+  }
+  return false;
+}
+
+// The second and 16 random bits: many jobs that start together may draw the same.
+RunId Rendezvous::State::new_run_id() {
+  const std::int64_t unix_us =
+      options.unix_us_at_origin +
+      std::chrono::duration_cast<std::chrono::microseconds>(now.since_origin).count();
+  RunId run;
+  do {
+    run = mint_run_id(std::max<std::int64_t>(unix_us, 0), rng);
+  } while (is_taken(run));
+  return run;
 }
 
 // nullptr: refused.
@@ -231,7 +260,8 @@ Job* Rendezvous::State::start_run(const AgentSaid& said, const Join& join, const
     forget(*runs.front());
     runs.pop_front();
   }
-  runs.push_back(std::make_unique<Job>(shared, join.spec, known, now));
+  runs.push_back(std::make_unique<Job>(shared, join.spec,
+                                       known != nullptr ? known->run : new_run_id(), known, now));
   return runs.back().get();
 }
 

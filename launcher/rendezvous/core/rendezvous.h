@@ -154,9 +154,10 @@ struct JobView {
 
 struct Limits {
   std::size_t jobs = 1024;
-  std::size_t members = 16384;     // per job, spares included
-  std::size_t failures_kept = 64;  // victims remembered of one generation
-  Duration outcome_kept = 1h;      // how long a finished run answers those who ask late
+  std::size_t members = 16384;      // per job, spares included
+  std::uint32_t ranks = 1U << 20U;  // per job: what messages can count
+  std::size_t failures_kept = 64;   // victims remembered of one generation
+  Duration outcome_kept = 1h;       // how long a finished run answers those who ask late
 };
 
 struct Options {

@@ -18,11 +18,11 @@ constexpr std::size_t kMostCharges = 1U << 20U;
 constexpr std::size_t kMostLeaves = 1024;
 constexpr std::size_t kMostAliases = 1024;
 constexpr std::size_t kMostOffenders = 1U << 16U;
-constexpr std::size_t kMostFailures = wire::kMaxSlots;
+constexpr std::size_t kMostFailures = wire::kMaxSlots + 1;  // each of its workers, and the node
+constexpr WallTime kEndOfTime = 7258118400000000;           // 2200: nanoseconds are in range
 
-// Any moment until the year 9999.
 WallTime time(const char* field, std::int64_t us, wire::Border& border) {
-  return border.between<std::int64_t>(field, us, 0, 253402300800000000);
+  return border.between<WallTime>(field, us, 0, kEndOfTime);
 }
 
 void write(const OffenderRecord& from, v1::OffenderRecord& to) {
@@ -397,6 +397,9 @@ void check_run(const RunRecord& run, wire::Border& border) {
   }
   if (job.phase == Phase::kStopping && (!run.life || !job.stop)) {
     border.complain("phase", "stops what is not there");
+  }
+  if (job.phase == Phase::kRecovering && !job.stop) {
+    border.complain("phase", "recovers without a stop");
   }
   if (job.phase == Phase::kPreparing) border.complain("phase", "is never recorded");
   if (job.phase == Phase::kFinished && (!job.outcome || !job.finished)) {

@@ -240,3 +240,84 @@ TEST_CASE("a job of five hundred nodes forms, beats and ends") {
           return member.ranks.has_value();
         }) == static_cast<std::ptrdiff_t>(kNodes));
 }
+
+TEST_CASE("a run belongs to one job, whatever an agent says") {
+  Host host;
+  host.join(1, spec(1, 1, "j"), "a");
+  host.form({1});
+  const RunId run = host.known[1].run;
+  host.join(2, spec(1, 1, "k"), "a");
+  AgentMessage message;
+  message.envelope.job = "k";
+  message.envelope.node = "b";
+  Join join{spec(1, 1, "k"), {}, Reattach{}};
+  join.node.name = "b";
+  join.reattach->run = run;
+  join.reattach->incarnation = 1;
+  join.reattach->generation = 7;
+  SECTION("that has a run of its own") {}
+  SECTION("that has none") {
+    message.envelope.job = join.spec.job = "l";
+  }
+  message.body = join;
+  CHECK(sent<Evicted>(host.step(AgentSaid{3, "10.0.0.1", message}), 3) != nullptr);
+  const std::vector<RunRecord> records = host.machine.records();
+  CHECK(std::count_if(records.begin(), records.end(),
+                      [&](const RunRecord& record) { return record.job.run == run; }) == 1);
+}
+
+TEST_CASE("a job takes no more workers than its messages can count") {
+  Options options;
+  options.limits.ranks = 3;
+  Host host(options);
+  JobSpec job = spec(1, 4);
+  host.join(1, job, "a");
+  host.join(2, job, "b");
+  CHECK(members(host) == 2);
+  host.join(3, job, "c");
+  const auto refused = host.join(4, job, "d");
+  REQUIRE(sent<JoinRefused>(refused, 4) != nullptr);
+  CHECK(sent<JoinRefused>(refused, 4)->text.find("would have 4 workers") != std::string::npos);
+}
+
+TEST_CASE("no deadline comes again at once, however odd the times") {
+  Host host;
+  JobSpec job = spec(1, 1);
+  SECTION("a node may read the outcome later than it is kept") {
+    job.policy.node_timeout = 3h;
+    host.join(1, job, "a");
+    host.step(StopRequested{1, "j", "op"});
+    host.now = Instant{} + 10s;
+    host.say(1, Heartbeat{1, {}});
+  }
+  SECTION("losses are held for far longer than a node may be silent") {
+    job = spec(3, 9);
+    job.policy.node_timeout = 1ns;
+    for (SessionId session = 1; session <= 3; ++session)
+      host.join(session, job, std::string(1, static_cast<char>('a' + session)));
+    for (SessionId session = 1; session <= 3; ++session)
+      host.step(StreamLost{session});
+  }
+  int ticks = 0;
+  for (auto due = host.machine.next_deadline(); due && ++ticks < 50;
+       due = host.machine.next_deadline()) {
+    host.now = std::max(host.now, *due);
+    host.tick();
+  }
+  CHECK(ticks < 50);
+}
+
+TEST_CASE("a server that left while workers were stopping writes what can be read again") {
+  Host host;
+  host.join(1, spec(1, 1), "a");
+  host.form({1});
+  std::vector<RunRecord> journal;
+  write_down(host.step(StopRequested{1, "j", "op"}), journal);
+  write_down(host.step(ServerStopping{"bye"}), journal);
+  journal = host.machine.records();
+  Host second;
+  write_down(second.step(JournalRead{journal}), journal);
+  REQUIRE(journal.size() == 1);
+  CHECK(journal[0].job.phase == Phase::kStopping);
+  CHECK(journal[0].job.stop.has_value());
+}
