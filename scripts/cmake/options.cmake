@@ -12,7 +12,8 @@ if(MUSTER_SANITIZE)
   add_compile_options(-fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=all)
   # GCC 12 sees uninitialised standard library objects where a sanitizer rearranged them.
-  target_compile_options(muster_options INTERFACE -Wno-maybe-uninitialized)
+  target_compile_options(muster_options INTERFACE
+                         $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${MUSTER_SANITIZE})
 endif()
 
