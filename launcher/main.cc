@@ -20,16 +20,18 @@ struct Command {
   int (*run)(const Words& words);
 };
 
-constexpr std::array<Command, 5> kCommands{{{"run", muster::launcher::run_command},
+constexpr std::array<Command, 8> kCommands{{{"run", muster::launcher::run_command},
                                             {"rendezvous", muster::launcher::rendezvous_command},
                                             {"status", muster::launcher::status_command},
                                             {"stop", muster::launcher::stop_command},
+                                            {"scale", muster::launcher::scale_command},
+                                            {"drain", muster::launcher::drain_command},
+                                            {"restart", muster::launcher::restart_command},
                                             {"chaos", muster::launcher::chaos_command}}};
 
 // Commands of the interface that a later version brings.
-constexpr std::array<const char*, 11> kLater{"agent",   "launch", "logs",   "stacks",
-                                             "restart", "drain",  "cordon", "pause",
-                                             "resume",  "scale",  "doctor"};
+constexpr std::array<const char*, 8> kLater{"agent",  "launch", "logs",   "stacks",
+                                            "cordon", "pause",  "resume", "doctor"};
 
 constexpr std::string_view kHelp =
     "Usage: muster COMMAND [arguments...]\n"
@@ -42,6 +44,9 @@ constexpr std::string_view kHelp =
     "  rendezvous   a server of its own for many jobs\n"
     "  status       live jobs: phase, nodes, ranks, progress\n"
     "  stop         end a job on all its nodes\n"
+    "  scale        change how many nodes a job has\n"
+    "  drain        take a node out of a job\n"
+    "  restart      begin a new generation of a job\n"
     "  chaos        check a plan of faults for `muster run --chaos`\n"
     "  version      the version\n"
     "\n"

@@ -15,6 +15,7 @@ namespace {
 constexpr int kExitInternal = 70;
 constexpr int kExitServerLost = 76;
 constexpr int kExitUnfit = 77;
+constexpr int kExitStopped = 143;  // by an operator
 
 // contracts §2: what is left of --stop-budget for the agent itself once its workers are gone.
 constexpr Duration kBudgetReserve = 3s;
@@ -124,6 +125,11 @@ void Agent::State::said(const Envelope& /*envelope*/, const OutcomeNotice& notic
 
 void Agent::State::said(const Envelope& /*envelope*/, const Evicted& evicted) {
   kill_workers();
+  if (evicted.drained) {
+    end_with({kExitStopped, ExitClass::kStopped, std::nullopt,
+              "this node leaves the job: " + evicted.reason});
+    return;
+  }
   end_with({kExitUnfit, ExitClass::kUnfit, std::nullopt,
             "this node was taken out of the job: " + evicted.reason});
 }

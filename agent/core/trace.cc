@@ -129,7 +129,9 @@ struct Body {
     return std::string("OutcomeNotice: ") + to_word(m.outcome.kind) + ", exit code " +
            n(m.outcome.exit_code) + ": " + m.outcome.text;
   }
-  std::string operator()(const Evicted& m) const { return "Evicted: " + m.reason; }
+  std::string operator()(const Evicted& m) const {
+    return (m.drained ? "Evicted, drained: " : "Evicted: ") + m.reason;
+  }
   std::string operator()(const Stale& m) const {
     return "Stale: " + m.what + " is not current, the server holds" + head(m.known);
   }

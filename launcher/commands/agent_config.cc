@@ -5,6 +5,7 @@
 
 #include "agent/shell/run_directory.h"
 #include "launcher/commands/node_facts.h"
+#include "launcher/commands/scheduler.h"
 #include "launcher/commands/text.h"
 #include "proto/base/rng.h"
 
@@ -90,6 +91,9 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   }
   config.node.slots = plan.slots;
   config.node.node_rank = options.node_rank;
+  if (const auto place = scheduler_place(plan.environment); place && !options.standalone) {
+    config.node.scheduler_index = place->index;
+  }
   config.node.boot_id = boot_id();
   config.node.agent_pid = getpid();
   config.node.user = user_name(plan.environment);

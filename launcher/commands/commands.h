@@ -15,6 +15,9 @@ int run_command(const Words& words);
 int rendezvous_command(const Words& words);
 int status_command(const Words& words);
 int stop_command(const Words& words);
+int scale_command(const Words& words);
+int drain_command(const Words& words);
+int restart_command(const Words& words);
 int chaos_command(const Words& words);
 
 inline constexpr int kExitUsage = 2;

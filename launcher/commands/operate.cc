@@ -1,180 +1,168 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `muster status` and `muster stop`: an operator's view of live jobs and the way to end one.
+// `muster stop`, `scale`, `drain` and `restart`: orders for a job that runs.
+#include <charconv>
 #include <optional>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 #include "launcher/commands/commands.h"
-#include "launcher/commands/job_report.h"
 #include "launcher/commands/node_facts.h"
+#include "launcher/commands/operator_target.h"
 #include "launcher/commands/options.h"
-#include "launcher/commands/registry.h"
-#include "launcher/commands/small_flags.h"
 #include "launcher/commands/text.h"
-#include "launcher/rendezvous/shell/control_client.h"
 
 namespace muster::launcher {
 namespace {
 
-constexpr std::uint16_t kDefaultPort = 29400;
-constexpr Duration kPatience = 5s;
-constexpr int kExitUnreachable = 75;
+using rendezvous::Order;
 
-constexpr std::string_view kStatusHelp =
-    "Usage: muster status [--rendezvous HOST:PORT] [--job ID] [--json]\n"
+constexpr std::string_view kTargetHelp =
+    "  --rendezvous HOST:PORT   ask this server, port 29400 if none is given; one that listens\n"
+    "                           beyond loopback takes orders only on its own host\n"
+    "  --job ID                 which job, where there are several\n"
     "\n"
-    "Shows live jobs: their phase, generation, restarts, nodes, ranks and progress. Without an\n"
-    "address: the one job that this user runs on this host; several are listed (exit 2).\n"
-    "\n"
-    "  --rendezvous HOST:PORT   ask this server, port 29400 if none is given\n"
-    "  --job ID                 this job only\n"
-    "  --json                   one JSON object, for scripts\n"
-    "\n"
-    "Examples:\n"
-    "  muster status\n"
-    "  muster status --rendezvous node0:29400 --job train-7 --json\n"
-    "\n"
-    "Exit codes: 0 shown; 2 usage, no live job, or several; 75 the server does not answer.\n";
+    "Without an address: the one job that this user runs on this host; several are listed\n"
+    "(exit 2).\n"
+    "\n";
 
-constexpr std::string_view kStopHelp =
+constexpr std::string_view kExitHelp =
+    "\n"
+    "Exit codes: 0 it is being done; 2 usage, no such job, several, not allowed or not possible\n"
+    "now; 75 the server does not answer.\n";
+
+struct Verb {
+  std::string_view name;
+  std::string_view operand;  // its one word; empty: none
+  std::string_view help;     // usage and what it does
+  std::string_view examples;
+  absl::StatusOr<Order> (*order)(const std::string& operand);
+};
+
+constexpr Verb kStop{
+    "stop", "",
     "Usage: muster stop [--rendezvous HOST:PORT] [--job ID]\n"
     "\n"
     "Ends a job on all its nodes: workers get their stop signal and --stop-grace, and every\n"
-    "`muster run` of the job exits 143. Without an address: the one job that this user runs on\n"
-    "this host; several are listed (exit 2).\n"
-    "\n"
-    "  --rendezvous HOST:PORT   ask this server; one that listens beyond loopback takes a stop\n"
-    "                           only on its own host\n"
-    "  --job ID                 which job, where there are several\n"
-    "\n"
+    "`muster run` of the job exits 143.\n",
     "Examples:\n"
     "  muster stop\n"
-    "  muster stop --job train-7\n"
+    "  muster stop --job train-7\n",
+    [](const std::string&) -> absl::StatusOr<Order> { return rendezvous::StopJob{}; }};
+
+constexpr Verb kRestart{
+    "restart", "",
+    "Usage: muster restart [--rendezvous HOST:PORT] [--job ID]\n"
     "\n"
-    "Exit codes: 0 the job is being stopped; 2 usage, no such job, several, or not allowed;\n"
-    "75 the server does not answer.\n";
+    "Stops the workers of a job and begins a new generation of the same nodes. It costs none of\n"
+    "--max-restarts. Once a rank of the generation has exited 0 it is refused, since that rank\n"
+    "would run again.\n",
+    "Examples:\n"
+    "  muster restart --job train-7\n",
+    [](const std::string&) -> absl::StatusOr<Order> { return rendezvous::RestartJob{}; }};
 
-struct Target {
-  rendezvous::ControlTarget control;
-  std::string flag;          // for messages: what the address came from
-  std::optional<JobId> job;  // nullopt: all (status), or the only one (stop)
-};
+constexpr Verb kDrain{
+    "drain", "NODE",
+    "Usage: muster drain NODE [--rendezvous HOST:PORT] [--job ID]\n"
+    "\n"
+    "Takes a node out of a job, e.g. before its maintenance: the generation is stopped with the\n"
+    "stop file and --stop-grace, the others go on without it (a spare takes its place), and its\n"
+    "`muster run` exits 143. It costs none of --max-restarts. With fewer than MIN nodes left the\n"
+    "job waits for a replacement until --join-timeout. `muster status` shows the nodes' names.\n"
+    "A node that hosts the server of its job is not drained: the job would end with it.\n",
+    "Examples:\n"
+    "  muster drain gpu-12 --rendezvous node0:29400\n",
+    [](const std::string& node) -> absl::StatusOr<Order> { return rendezvous::DrainNode{node}; }};
 
-absl::StatusOr<Target> by_address(const SmallLine& line) {
-  const absl::StatusOr<Endpoint> endpoint = parse_endpoint(line.get("rendezvous"), kDefaultPort);
-  if (!endpoint.ok()) {
-    return absl::InvalidArgumentError(cat("--rendezvous: ", endpoint.status().message()));
-  }
-  Target target;
-  target.control.host = endpoint->host;
-  target.control.port = endpoint->port;
-  target.flag = "--rendezvous ";
-  if (line.has("job")) target.job = line.get("job");
-  return target;
+std::optional<std::uint32_t> count(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
 }
 
-// Where the registry's job is reached: its control socket, where this host has it.
-absl::StatusOr<Target> by_registry(const SmallLine& line) {
-  std::vector<LiveJob> jobs = live_jobs(registry_path(read_environment()));
-  if (line.has("job")) {
-    std::erase_if(jobs, [&](const LiveJob& job) { return job.job != line.get("job"); });
-    if (jobs.empty()) {
-      return absl::InvalidArgumentError(
-          cat("--job ", line.get("job"), ": no live job of this user on this host"));
-    }
-  }
-  if (jobs.empty()) {
+absl::StatusOr<Order> scale_order(const std::string& text) {
+  const std::vector<std::string_view> parts = split(text, ':');
+  const std::optional<std::uint32_t> min = count(parts.front());
+  const std::optional<std::uint32_t> max = count(parts.back());
+  if (parts.size() > 2 || !min || !max || *min == 0 || *min > *max) {
     return absl::InvalidArgumentError(
-        "no live job of this user on this host (--rendezvous HOST:PORT asks a server)");
+        cat("scale ", text, ": needs MIN:MAX or one number of nodes, with 1 <= MIN <= MAX"));
   }
-  if (jobs.size() > 1) {
-    std::string text = "several live jobs, choose one with --job or --rendezvous:";
-    for (const LiveJob& job : jobs) {
-      text += cat(" ", job.job, job.rendezvous.empty() ? "" : cat(" at ", job.rendezvous), " (pid ",
-                  job.pid, ");");
-    }
-    text.pop_back();
-    return absl::InvalidArgumentError(text);
+  return rendezvous::ScaleJob{*min, *max};
+}
+
+constexpr Verb kScale{
+    "scale", "MIN:MAX",
+    "Usage: muster scale MIN:MAX [--rendezvous HOST:PORT] [--job ID]\n"
+    "\n"
+    "Changes how many nodes a job has, in place of its --nnodes. With more nodes than MAX the\n"
+    "surplus, those of the highest group ranks, become spares; with fewer, spares become members\n"
+    "at once, and nodes that come later are taken in as --grow says. The generation that runs is\n"
+    "stopped for it only where its nodes change; that costs none of --max-restarts. A job below\n"
+    "the new MIN runs on until enough nodes are here.\n",
+    "Examples:\n"
+    "  muster scale 2:8\n"
+    "  muster scale 4 --job train-7 --rendezvous node0:29400\n",
+    scale_order};
+
+absl::StatusOr<JobId> only_job(const OperatorTarget& target) {
+  const absl::StatusOr<rendezvous::ServerDescription> server =
+      rendezvous::describe(target.control, kOperatorPatience);
+  if (!server.ok()) return server.status();
+  std::vector<std::string> live;
+  for (const rendezvous::JobView& job : server->jobs) {
+    if (!job.outcome) live.push_back(job.spec.job);
   }
-  Target target;
-  target.job = jobs[0].job;
-  target.control.unix_path = jobs[0].socket;
-  target.flag = cat("job ", jobs[0].job, ": ");
-  if (!jobs[0].socket.empty()) return target;
-  const absl::StatusOr<Endpoint> endpoint = parse_endpoint(jobs[0].rendezvous, kDefaultPort);
-  if (!endpoint.ok()) return endpoint.status();
-  target.control.host = endpoint->host;
-  target.control.port = endpoint->port;
-  return target;
+  if (live.size() == 1) return live[0];
+  return absl::OutOfRangeError(
+      live.empty() ? "the server runs no job"
+                   : cat("several jobs there, choose one with --job: ", join(live, ", ")));
 }
 
-absl::StatusOr<Target> find_target(const SmallLine& line) {
-  return line.has("rendezvous") ? by_address(line) : by_registry(line);
-}
-
-int unreachable(const Target& target, const absl::Status& status) {
-  say(cat(target.flag, status.message()));  // begins with the address
-  const bool ours = absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status) ||
-                    absl::IsNotFound(status) || absl::IsInvalidArgument(status);
-  return ours ? kExitUsage : kExitUnreachable;
-}
-
-}  // namespace
-
-int status_command(const Words& words) {
+int give(const Verb& verb, const Words& words) {
   const absl::StatusOr<SmallLine> line =
-      parse_small("status", words, {{"rendezvous", true}, {"job", true}, {"json", false}});
+      parse_small(verb.name, words, {{"rendezvous", true}, {"job", true}});
   if (!line.ok()) return refuse(cat(line.status().message()));
-  if (line->has("help")) return print(kStatusHelp) ? 0 : 1;
-  if (!line->rest.empty()) return refuse_surplus("status", line->rest[0]);
-  const absl::StatusOr<Target> target = find_target(*line);
-  if (!target.ok()) return refuse(cat(target.status().message()));
-  absl::StatusOr<rendezvous::ServerDescription> server =
-      rendezvous::describe(target->control, kPatience);
-  if (!server.ok()) return unreachable(*target, server.status());
-  if (target->job) {
-    std::erase_if(server->jobs,
-                  [&](const rendezvous::JobView& job) { return job.spec.job != *target->job; });
-    if (server->jobs.empty()) {
-      return refuse(cat("--job ", *target->job, ": the server knows no such job"));
-    }
+  if (line->has("help")) {
+    return print(cat(verb.help, "\n", kTargetHelp, verb.examples, kExitHelp)) ? 0 : 1;
   }
-  const std::string text = line->has("json") ? report_json(*server) : report_text(*server);
-  return print(text) ? 0 : 1;
-}
-
-int stop_command(const Words& words) {
-  const absl::StatusOr<SmallLine> line =
-      parse_small("stop", words, {{"rendezvous", true}, {"job", true}});
-  if (!line.ok()) return refuse(cat(line.status().message()));
-  if (line->has("help")) return print(kStopHelp) ? 0 : 1;
-  if (!line->rest.empty()) return refuse_surplus("stop", line->rest[0]);
-  absl::StatusOr<Target> target = find_target(*line);
+  const std::size_t operands = verb.operand.empty() ? 0 : 1;
+  if (line->rest.size() > operands) return refuse_surplus(verb.name, line->rest[operands]);
+  if (line->rest.size() < operands) {
+    return refuse(cat(verb.name, " needs ", verb.operand, "; see `muster ", verb.name, " --help`"));
+  }
+  const absl::StatusOr<Order> order = verb.order(operands == 0 ? "" : line->rest[0]);
+  if (!order.ok()) return refuse(cat(order.status().message()));
+  absl::StatusOr<OperatorTarget> target = find_target(*line);
   if (!target.ok()) return refuse(cat(target.status().message()));
   if (!target->job) {
-    const absl::StatusOr<rendezvous::ServerDescription> server =
-        rendezvous::describe(target->control, kPatience);
-    if (!server.ok()) return unreachable(*target, server.status());
-    std::vector<std::string> live;
-    for (const rendezvous::JobView& job : server->jobs) {
-      if (!job.outcome) live.push_back(job.spec.job);
-    }
-    if (live.size() != 1) {
-      return refuse(live.empty()
-                        ? "the server runs no job"
-                        : cat("several jobs there, choose one with --job: ", join(live, ", ")));
-    }
-    target->job = live[0];
+    const absl::StatusOr<JobId> job = only_job(*target);
+    if (absl::IsOutOfRange(job.status())) return refuse(cat(job.status().message()));
+    if (!job.ok()) return explain_refusal(*target, job.status());
+    target->job = *job;
   }
   const std::string by =
       cat("user ", user_name(read_environment()), " on ", host_name(), ", pid ", getpid());
   const absl::StatusOr<std::string> answer =
-      rendezvous::stop_job(target->control, *target->job, by, kPatience);
-  if (!answer.ok()) return unreachable(*target, answer.status());
-  say(answer->empty() ? cat("job ", *target->job, " is being stopped") : *answer);
+      rendezvous::operate(target->control, *target->job, *order, by, kOperatorPatience);
+  if (!answer.ok()) return explain_refusal(*target, answer.status());
+  say(*answer);
   return 0;
+}
+
+}  // namespace
+
+int stop_command(const Words& words) {
+  return give(kStop, words);
+}
+int restart_command(const Words& words) {
+  return give(kRestart, words);
+}
+int drain_command(const Words& words) {
+  return give(kDrain, words);
+}
+int scale_command(const Words& words) {
+  return give(kScale, words);
 }
 
 }  // namespace muster::launcher

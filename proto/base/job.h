@@ -74,7 +74,9 @@ struct NodeFacts {
   std::string dialed_addr;                 // numeric address this agent reached the server at
   std::uint32_t slots = 1;                 // workers on this node
   std::optional<std::uint32_t> node_rank;  // only where given explicitly
-  std::string boot_id;                     // kernel's boot id
+  // Its place as a scheduler numbers the nodes of the job; orders the ranks of those without.
+  std::optional<std::uint32_t> scheduler_index;
+  std::string boot_id;  // kernel's boot id
   std::int64_t agent_pid = 0;
   std::string user;
   bool hosts_server = false;  // this process also runs the rendezvous server

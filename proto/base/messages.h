@@ -232,6 +232,7 @@ struct OutcomeNotice {
 
 struct Evicted {
   std::string reason;
+  bool drained = false;  // on an operator's wish, after its workers had stopped
   bool operator==(const Evicted&) const = default;
 };
 

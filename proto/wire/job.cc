@@ -201,6 +201,7 @@ void write(const NodeFacts& from, v1::NodeFacts& to) {
   to.set_dialed_addr(from.dialed_addr);
   to.set_slots(from.slots);
   if (from.node_rank) to.set_node_rank(*from.node_rank);
+  if (from.scheduler_index) to.set_scheduler_index(*from.scheduler_index);
   to.set_boot_id(from.boot_id);
   to.set_agent_pid(from.agent_pid);
   to.set_user(from.user);
@@ -218,6 +219,7 @@ NodeFacts read(const v1::NodeFacts& from, Border& border) {
     to.node_rank = border.between("node_rank", from.node_rank(), 0U,
                                   static_cast<std::uint32_t>(kMaxMembers) - 1);
   }
+  if (from.has_scheduler_index()) to.scheduler_index = from.scheduler_index();
   to.boot_id = border.name("boot_id", from.boot_id());
   to.agent_pid = border.pid("agent_pid", from.agent_pid());
   to.user = border.name("user", from.user());

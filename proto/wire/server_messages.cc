@@ -148,9 +148,10 @@ OutcomeNotice get(const v1::OutcomeNotice& from, Border& border) {
 
 void put(const Evicted& from, v1::ServerMessage& message) {
   message.mutable_evicted()->set_reason(cut(from.reason));
+  message.mutable_evicted()->set_drained(from.drained);
 }
 Evicted get(const v1::Evicted& from, Border& border) {
-  return {border.text("reason", from.reason())};
+  return {border.text("reason", from.reason()), from.drained()};
 }
 
 void put(const Stale& from, v1::ServerMessage& message) {

@@ -86,12 +86,12 @@ void ServerJudge::stepped(const Event& event, const std::vector<Action>& actions
 }
 
 void ServerJudge::check_answers(const Event& event, const std::vector<Action>& actions) const {
-  if (const auto* stop = std::get_if<StopRequested>(&event)) {
+  if (const auto* asked = std::get_if<OperatorAsked>(&event)) {
     const auto replies = std::count_if(actions.begin(), actions.end(), [&](const Action& action) {
-      const auto* reply = std::get_if<ReplyStop>(&action);
-      return reply != nullptr && reply->request == stop->request;
+      const auto* reply = std::get_if<ReplyOperator>(&action);
+      return reply != nullptr && reply->request == asked->request;
     });
-    expect(replies == 1, "a stop request gets one answer", std::to_string(replies));
+    expect(replies == 1, "an order gets one answer", std::to_string(replies));
   }
   const auto* said = std::get_if<AgentSaid>(&event);
   if (said == nullptr) return;

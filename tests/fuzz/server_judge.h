@@ -40,7 +40,7 @@ class ServerJudge {
   void on(const rendezvous::Emit& emit);
   void on(const rendezvous::OpenStore& open);
   void on(const rendezvous::CloseStore& close);
-  void on(const rendezvous::ReplyStop&) {}
+  void on(const rendezvous::ReplyOperator&) {}
   void on(const rendezvous::JobOver& over);
   void prepared(const Envelope& envelope, const Prepare& prepare);
   void outcome(const RunId& run, const Outcome& outcome);

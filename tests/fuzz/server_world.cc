@@ -301,6 +301,17 @@ void ServerWorld::restart() {
   }
 }
 
+Order ServerWorld::order(const Node& node) {
+  switch (input_.below(4)) {
+    case 0: return StopJob{};
+    case 1: return RestartJob{};
+    case 2: return DrainNode{node.facts.name};
+    default: break;
+  }
+  const auto min = static_cast<std::uint32_t>(input_.below(kNodes + 1));
+  return ScaleJob{min, min + static_cast<std::uint32_t>(input_.below(kNodes))};
+}
+
 void ServerWorld::act() {
   Node& node = nodes_[input_.below(kNodes)];
   switch (input_.below(24)) {
@@ -309,8 +320,8 @@ void ServerWorld::act() {
     case 2: return lose(node);
     case 3: return invent(node);
     case 4: {
-      StopRequested stop{++requests_, input_.coin() ? node.job : "", "op"};
-      return input_.one_in(3) ? step(stop) : tick();
+      const JobId job = input_.coin() ? node.job : "";
+      return input_.one_in(3) ? step(OperatorAsked{++requests_, job, "op", order(node)}) : tick();
     }
     case 5: return input_.one_in(16) ? step(ServerStopping{"bye"}) : tick();
     case 6: return input_.one_in(3) ? step(HostStalled{input_.duration()}) : tick();

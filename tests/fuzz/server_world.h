@@ -40,6 +40,7 @@ class ServerWorld {
     std::optional<Generation> stop;
   };
 
+  rendezvous::Order order(const Node& node);
   void step(const rendezvous::Event& event);
   void hear(const rendezvous::Send& send);
   void close(SessionId session);

@@ -49,6 +49,7 @@ TEST_CASE("ranks agree with the naive assignment") {
       const std::uint64_t kind = rng.below(3);
       if (kind == 0) candidate.node_rank = place;
       if (kind == 1) candidate.previous = place;
+      if (rng.below(2) == 0) candidate.index = static_cast<std::uint32_t>(rng.below(6));
       candidates.push_back(std::move(candidate));
     }
     REQUIRE(assign_ranks(candidates) == sim::naive_ranks(candidates));

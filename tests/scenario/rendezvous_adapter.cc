@@ -11,14 +11,16 @@
 //                                       no_progress, quarantine, quarantine_window, cooldown,
 //                                       fence
 //   fault do=kill|stop|kill-agent generation= step= after= rank= local_rank= node=
-//   join LABEL node= slots= host= addr= dial= advertise= rank= boot= hosts=yes
+//   join LABEL node= slots= host= addr= dial= advertise= rank= index= boot=
+//   hosts=yes
 //   reattach LABEL node= run= incarnation= generation= running= done= restarts= epoch=
 //   prepared LABEL… port= no=REASON attempt= generation=
 //   started LABEL… · stopped LABEL… · seen LABEL… · drop LABEL…
 //   exited LABEL rank= code= | signal= | exec=ERRNO torn= oom= signaled= secondary= order= age=
 //   tail= leave LABEL signal=TERM · fired LABEL fault= rank= · beat LABEL step= checkpoint= age=
-//   mute LABEL… · unmute LABEL…         its automatic heartbeats (1 s; acks are not shown) stop id=
-//   by= · leaving reason= · stalled by= (of time that is not counted) · view · tick ·
+//   mute LABEL… · unmute LABEL…         its automatic heartbeats (1 s; acks are not shown)
+//   stop id= by= · scale min= max= · drain NODE · rerun     as an operator asks
+//   leaving reason= · stalled by= (of time that is not counted) · view · tick ·
 //   restart journal=yes|no
 //
 // Addresses are 10.0.0.1, 10.0.0.2, … in order of first joining. Run ids are shown as run-1, ….
@@ -32,6 +34,15 @@
 namespace muster::scenario {
 
 namespace {
+
+const char* answer_word(rendezvous::OrderAnswer::Kind kind) {
+  switch (kind) {
+    case rendezvous::OrderAnswer::Kind::kDone: return "accepted";
+    case rendezvous::OrderAnswer::Kind::kUnknown: return "unknown";
+    case rendezvous::OrderAnswer::Kind::kRefused: break;
+  }
+  return "refused";
+}
 
 using rendezvous::Rendezvous;
 
@@ -77,6 +88,10 @@ class RendezvousAdapter : public Adapter {
   Transcript started(const std::string& name, Instant now);
   Transcript exited(Command& command, Instant now);
   Transcript beat(Command& command, Instant now);
+  Transcript ordered(rendezvous::Order order, const JobId& id, Instant now,
+                     const std::string& by = "ann") {
+    return step(rendezvous::OperatorAsked{++requests_, id, by, std::move(order)}, now);
+  }
   Transcript view(Instant now);
   Transcript for_each(Command& command, Instant now);
   Transcript rest(Command& command, Instant now);
@@ -193,9 +208,9 @@ Transcript RendezvousAdapter::step(const rendezvous::Event& event, Instant now, 
       out.push_back("open store g" + std::to_string(open->generation));
     } else if (const auto* shut = std::get_if<rendezvous::CloseStore>(&action)) {
       out.push_back("close store g" + std::to_string(shut->generation));
-    } else if (const auto* reply = std::get_if<rendezvous::ReplyStop>(&action)) {
-      out.push_back(std::string("reply ") + (reply->accepted ? "accepted" : "refused") + ": " +
-                    reply->text);
+    } else if (const auto* reply = std::get_if<rendezvous::ReplyOperator>(&action)) {
+      out.push_back("reply " + std::string(answer_word(reply->answer.kind)) + ": " +
+                    reply->answer.text);
     } else if (const auto* over = std::get_if<rendezvous::JobOver>(&action)) {
       out.push_back(shown("over " + over->run + " " + words(over->outcome)));
     }
@@ -294,6 +309,9 @@ Transcript RendezvousAdapter::join(Command& command, Instant now, bool again) {
   label.facts.agent_pid = static_cast<std::int64_t>(1000 + labels_.size());
   if (const auto rank = command.number("rank")) {
     label.facts.node_rank = static_cast<std::uint32_t>(*rank);
+  }
+  if (const auto index = command.number("index")) {
+    label.facts.scheduler_index = static_cast<std::uint32_t>(*index);
   }
   label.peer = command.text_or("addr", address.first->second);
   label.session = ++last_session_;
@@ -477,8 +495,17 @@ Transcript RendezvousAdapter::rest(Command& command, Instant now) {
   }
   if (what == "stop") {
     const JobId id = command.text_or("id", spec_.job);
-    return step(rendezvous::StopRequested{++requests_, id, command.text_or("by", "ann")}, now);
+    return ordered(rendezvous::StopJob{}, id, now, command.text_or("by", "ann"));
   }
+  if (what == "scale") {
+    return ordered(rendezvous::ScaleJob{static_cast<std::uint32_t>(command.number_or("min", 1)),
+                                        static_cast<std::uint32_t>(command.number_or("max", 1))},
+                   spec_.job, now);
+  }
+  if (what == "drain") {
+    return ordered(rendezvous::DrainNode{command.need_word("node")}, spec_.job, now);
+  }
+  if (what == "rerun") return ordered(rendezvous::RestartJob{}, spec_.job, now);
   if (what == "leaving") {
     return step(rendezvous::ServerStopping{command.text_or("reason", "SIGTERM")}, now);
   }

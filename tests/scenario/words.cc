@@ -167,7 +167,9 @@ struct ServerWords {
            (m.age > Duration{0} ? " age=" + format_duration(m.age) : "");
   }
   std::string operator()(const OutcomeNotice& m) const { return "outcome " + words(m.outcome); }
-  std::string operator()(const Evicted& m) const { return "evicted: " + m.reason; }
+  std::string operator()(const Evicted& m) const {
+    return (m.drained ? "evicted, drained: " : "evicted: ") + m.reason;
+  }
   std::string operator()(const Stale& m) const {
     return "stale " + m.what + ", known: run=" + m.known.run + " g" + number(m.known.generation);
   }

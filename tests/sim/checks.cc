@@ -34,6 +34,7 @@ void Checks::server_started() {
   }
   server_ = ServerRecord{};
   server_.started = clock_.now();
+  ranges_.clear();
   members_.clear();
   streams_.clear();
   stream_lost_.clear();
@@ -65,7 +66,7 @@ void Checks::server_stepped(const rendezvous::Event& event,
     if (beats && !torn && !server_.leaves) check_heartbeat(said->session, actions);
   }
   check_order(actions);
-  if (const auto* stop = std::get_if<rendezvous::StopRequested>(&event)) {
+  if (const auto* stop = std::get_if<rendezvous::OperatorAsked>(&event)) {
     server_.stops_open.insert(stop->request);
   }
   if (std::holds_alternative<rendezvous::ServerStopping>(event)) {
@@ -96,10 +97,11 @@ void Checks::server_stepped(const rendezvous::Event& event,
       if (std::holds_alternative<Stale>(message.body)) ++tally["stale answers"];
     } else if (const auto* persist = std::get_if<rendezvous::Persist>(&action)) {
       check_persist(persist->record);
+      check_range(event, persist->record);
     } else if (const auto* emit = std::get_if<rendezvous::Emit>(&action)) {
       check_emit(*emit);
-    } else if (const auto* reply = std::get_if<rendezvous::ReplyStop>(&action)) {
-      if (server_.stops_open.erase(reply->request) == 0) fail("ReplyStop without a request");
+    } else if (const auto* reply = std::get_if<rendezvous::ReplyOperator>(&action)) {
+      if (server_.stops_open.erase(reply->request) == 0) fail("ReplyOperator without a request");
     } else if (const auto* over = std::get_if<rendezvous::JobOver>(&action)) {
       check_outcome(over->run, over->outcome, "JobOver");
       if (!server_.over.insert(over->run).second) fail("JobOver twice for run " + over->run);
@@ -221,8 +223,8 @@ void Checks::check_prepare(const ServerMessage& message, const Prepare& prepare)
     if (confined_.contains(member.node)) fail("Q1: a node in quarantine is chosen in " + key);
   }
   if (next_rank != assignment.world_size) fail("R1: world size is not the sum in " + key);
-  if (assignment.members.size() < options_.min_nodes ||
-      assignment.members.size() > options_.max_nodes) {
+  const rendezvous::NodeRange& range = ranges_[message.envelope.run];
+  if (assignment.members.size() < range.min || assignment.members.size() > range.max) {
     fail("a generation of " + std::to_string(assignment.members.size()) + " nodes in " + key);
   }
   if (assignment.group_rank >= assignment.members.size() ||
@@ -250,6 +252,29 @@ void Checks::check_persist(const rendezvous::JobRecord& record) {
   }
   if (record.restarts_used > options_.policy.max_restarts) fail("G3: the budget is exceeded");
   if (record.outcome) check_outcome(record.run, *record.outcome, "the journal");
+}
+
+// It changes by an order, and begins as the agents bring it.
+void Checks::check_range(const rendezvous::Event& event, const rendezvous::JobRecord& record) {
+  const rendezvous::NodeRange range{record.spec.min_nodes, record.spec.max_nodes};
+  const rendezvous::NodeRange began{options_.min_nodes, options_.max_nodes};
+  if (record.asked != began) fail("the job forgot how it was asked for");
+  const auto* asked = std::get_if<rendezvous::OperatorAsked>(&event);
+  const auto* scale = asked == nullptr ? nullptr : std::get_if<rendezvous::ScaleJob>(&asked->order);
+  const bool ordered =
+      scale != nullptr && range == rendezvous::NodeRange{scale->min_nodes, scale->max_nodes};
+  auto known = ranges_.find(record.run);
+  if (known == ranges_.end()) {
+    known = ranges_.emplace(record.run, began).first;
+    for (const RunId& alias : record.aliases) {
+      const auto ours = ranges_.find(alias);
+      if (ours != ranges_.end()) known->second = ours->second;
+    }
+  }
+  if (range == known->second) return;
+  if (!ordered) fail("the job was scaled without an order");
+  ++tally["scaled"];
+  known->second = range;
 }
 
 void Checks::check_outcome(const RunId& run, const Outcome& outcome, const char* where) {

@@ -139,6 +139,7 @@ class Checks {
                     const agent::SignalWorker& order);
   void check_prepare(const ServerMessage& message, const Prepare& prepare);
   void check_persist(const rendezvous::JobRecord& record);
+  void check_range(const rendezvous::Event& event, const rendezvous::JobRecord& record);
   void check_outcome(const RunId& run, const Outcome& outcome, const char* where);
   void check_emit(const rendezvous::Emit& emit);
   void check_start(const NodeTruth& node, const agent::StartWorkers& start);
@@ -155,7 +156,8 @@ class Checks {
   std::map<std::size_t, AgentRecord> agents_;
   ServerRecord server_;
   std::uint64_t server_life_ = 0;
-  std::set<NodeName> members_;  // nodes that the current server ever accepted
+  std::map<RunId, rendezvous::NodeRange> ranges_;  // of its nodes, as operators made them
+  std::set<NodeName> members_;                     // nodes that the current server ever accepted
   std::map<std::pair<RunId, Generation>, std::set<NodeName>> met_;  // … when it committed
   std::map<SessionId, NodeName> streams_;
   std::map<NodeName, Instant> stream_lost_;  // of those without a stream: since when

@@ -36,7 +36,10 @@ void World::plan_faults() {
   }
   repeat(options.server_stalls, [this] { stall_server(); });
   if (!options.hosted) repeat(options.server_kills, [this] { crash_server_soon(); });
-  repeat(options.operator_stops, [this] { request_stop(); });
+  repeat(options.operator_stops, [this] { order(rendezvous::StopJob{}); });
+  repeat(options.operator_restarts, [this] { order(rendezvous::RestartJob{}); });
+  repeat(options.operator_scales, [this] { order_scale(); });
+  repeat(options.operator_drains, [this] { order_drain(); });
   clock.at(Instant{options.fault_phase}, [this] { end_faults(); });
 }
 
@@ -93,9 +96,20 @@ void World::crash_server() {
   clock.after(between(10ms, 10s), [this] { start_server(); });
 }
 
-void World::request_stop() {
+void World::order(rendezvous::Order order) {
   if (!server_ || server_stalls_) return;
-  step_server(rendezvous::StopRequested{++last_request_, "j", "an operator"});
+  step_server(rendezvous::OperatorAsked{++last_request_, "j", "an operator", std::move(order)});
+}
+
+// Now and then to a size that makes no sense.
+void World::order_scale() {
+  const auto max = static_cast<std::uint32_t>(rng.below(options.agents + 2));
+  const auto min = static_cast<std::uint32_t>(rng.below(max + 2));
+  order(rendezvous::ScaleJob{min, max});
+}
+
+void World::order_drain() {
+  order(rendezvous::DrainNode{nodes_[rng.below(nodes_.size())]->truth().name});
 }
 
 void World::end_faults() {

@@ -50,6 +50,7 @@ std::optional<std::string> Model::stepped(const rendezvous::Event& event,
                                           Instant now) {
   if (const auto* said = std::get_if<rendezvous::AgentSaid>(&event)) heard(*said, actions, now);
   if (const auto* end = std::get_if<rendezvous::StreamLost>(&event)) stream_ended(end->session);
+  if (const auto* asked = std::get_if<rendezvous::OperatorAsked>(&event)) ordered(*asked, actions);
   if (std::holds_alternative<rendezvous::Tick>(event)) time_passed(actions, now);
   for (const rendezvous::Action& action : actions) {
     const NodeName* node = nullptr;
@@ -100,6 +101,24 @@ void Model::answered(Run& run, Node& node, const AgentMessage& message, Instant 
   } else if (std::holds_alternative<Leave>(message.body)) {
     node.leaves = true;
     if (run.round && run.round->has(node.who.name)) run.round.reset();
+  }
+}
+
+// What an operator made of it; of which run says what was written of it.
+void Model::ordered(const rendezvous::OperatorAsked& asked,
+                    const std::vector<rendezvous::Action>& actions) {
+  for (const rendezvous::Action& action : actions) {
+    const auto* persist = std::get_if<rendezvous::Persist>(&action);
+    if (persist == nullptr) continue;
+    Run& run = runs_[persist->record.run];
+    if (const auto* scale = std::get_if<rendezvous::ScaleJob>(&asked.order)) {
+      run.max_nodes = scale->max_nodes;
+      run.round.reset();
+    } else if (const auto* drain = std::get_if<rendezvous::DrainNode>(&asked.order)) {
+      const auto node = run.nodes.find(drain->node);
+      if (node != run.nodes.end()) node->second.leaves = true;
+      if (run.round && run.round->has(drain->node)) run.round.reset();
+    }
   }
 }
 
@@ -186,7 +205,8 @@ void Model::taken_in(const rendezvous::AgentSaid& said, const Join& join,
   if (node.incarnation != envelope.incarnation) {
     const NodeFacts& facts = join.node;
     node = Node{};
-    node.who = {facts.name, facts.host, "", facts.slots, facts.node_rank, std::nullopt};
+    node.who = {facts.name,   facts.host,           "", facts.slots, facts.node_rank,
+                std::nullopt, facts.scheduler_index};
     node.incarnation = envelope.incarnation;
     if (join.reattach && join.reattach->workers_running &&
         join.reattach->generation != kNoGeneration) {
@@ -194,7 +214,7 @@ void Model::taken_in(const rendezvous::AgentSaid& said, const Join& join,
       node.work = join.reattach->generation;
     }
     // A round under way is begun anew where it has room for one more.
-    if (run.round && run.round->ranks.size() < options_.max_nodes) run.round.reset();
+    if (run.round && run.round->ranks.size() < max_nodes(run)) run.round.reset();
   }
   node.who.addr = said.peer_addr;
   node.stream = said.session;
@@ -224,7 +244,7 @@ std::vector<MemberRanks> Model::decide(const Run& run, Instant now) const {
   }
   // Those of the generation before, then those who came first.
   std::vector<rendezvous::Candidate> chosen;
-  while (chosen.size() < options_.max_nodes && !able.empty()) {
+  while (chosen.size() < max_nodes(run) && !able.empty()) {
     const auto claim = [&](const Node* node) {
       const auto place = run.places.find(node->who.name);
       return place == run.places.end() ? std::pair<bool, std::uint64_t>{true, node->incarnation}

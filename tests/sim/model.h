@@ -54,7 +54,14 @@ class Model {
     std::map<NodeName, std::uint32_t> places;  // in the generation committed last
     Generation generation = kNoGeneration;
     std::optional<Round> round;
+    std::uint32_t max_nodes = 0;  // 0: as the job began
   };
+
+  std::uint32_t max_nodes(const Run& run) const {
+    return run.max_nodes > 0 ? run.max_nodes : options_.max_nodes;
+  }
+  void ordered(const rendezvous::OperatorAsked& asked,
+               const std::vector<rendezvous::Action>& actions);
 
   void heard(const rendezvous::AgentSaid& said, const std::vector<rendezvous::Action>& actions,
              Instant now);

@@ -25,8 +25,12 @@ std::vector<std::string> padded_runs(std::string_view text) {
   return runs;
 }
 
-// By host, then address, then name.
+// By a scheduler's number, where there is one; then by host, then address, then name.
 bool comes_before(const rendezvous::Candidate& a, const rendezvous::Candidate& b) {
+  constexpr std::uint64_t kNone = 1ULL << 40U;
+  const std::uint64_t x_index = a.index ? *a.index : kNone;
+  const std::uint64_t y_index = b.index ? *b.index : kNone;
+  if (x_index != y_index) return x_index < y_index;
   for (const auto& [x, y] : {std::pair(a.host, b.host), std::pair(a.addr, b.addr)}) {
     if (naive_natural_less(x, y)) return true;
     if (naive_natural_less(y, x)) return false;

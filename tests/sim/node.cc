@@ -33,6 +33,7 @@ void Node::start_agent() {
   config.node.host = truth_.name;
   config.node.slots = world_.options.slots_of(truth_.index);
   config.node.node_rank = world_.options.node_rank_of(truth_.index);
+  config.node.scheduler_index = world_.options.scheduler_index_of(truth_.index);
   config.node.boot_id = "boot-" + truth_.name;
   config.node.agent_pid = 1000 + static_cast<std::int64_t>(truth_.life);
   config.node.hosts_server = world_.options.hosted && truth_.index == 0;

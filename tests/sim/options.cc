@@ -53,6 +53,19 @@ void draw_rules(Rng rng, JobPolicy& policy) {
   if (rng.below(3) == 0) policy.max_spares = static_cast<std::uint32_t>(rng.below(3));
 }
 
+// What operators ask for; drawn apart for the same reason.
+void draw_orders(Rng rng, SimOptions& options) {
+  const auto maybe = [&](double chance, double value) {
+    const bool on = rng.unit() < chance;
+    const double scale = rng.unit();
+    return on ? value * scale : 0.0;
+  };
+  options.operator_scales = maybe(0.2, 0.15);
+  options.operator_drains = maybe(0.2, 0.1);
+  options.operator_restarts = maybe(0.15, 0.1);
+  options.indexed = rng.below(4) == 0;
+}
+
 // What strikes each node or worker strikes a large job no more often than one of this size:
 // otherwise none of them would ever come to run.
 void tame(SimOptions& options) {
@@ -115,6 +128,7 @@ SimOptions SimOptions::from_seed(std::uint64_t seed) {
   options.longest_work = Duration(1s) * (2 + rng.below(12));
   options.server_stalls = maybe(0.25, 0.08);
   draw_rules(Rng(Rng::mix(seed ^ 0x9047)), policy);
+  draw_orders(Rng(Rng::mix(seed ^ 0x0b5e)), options);
   tame(options);
   return options;
 }
@@ -132,6 +146,7 @@ std::string SimOptions::text() const {
   if (policy.max_spares) line += ", spares " + std::to_string(*policy.max_spares);
   if (policy.quarantine.causes > 0) line += ", quarantine";
   if (policy.fence == Fence::kStrict) line += ", strict fence";
+  if (indexed) line += ", scheduler indexes";
   for (const Knob& knob : knobs()) {
     const double value = this->*knob.value;
     if (value <= 0) continue;
@@ -149,6 +164,11 @@ std::optional<std::uint32_t> SimOptions::node_rank_of(std::size_t index) const {
   const bool has = node_ranks == NodeRanks::kAll || (node_ranks == NodeRanks::kSome && index % 2);
   if (!has) return std::nullopt;
   return max_nodes - 1 - static_cast<std::uint32_t>(index);
+}
+
+std::optional<std::uint32_t> SimOptions::scheduler_index_of(std::size_t index) const {
+  if (!indexed || index % 5 == 4) return std::nullopt;  // not everyone is told
+  return agents - 1 - static_cast<std::uint32_t>(index);
 }
 
 // "a" … "z", then "n26" and on: their natural order is not the order of their numbers.
@@ -171,6 +191,9 @@ const std::vector<Knob>& knobs() {
                                      {"server-kills", &SimOptions::server_kills},
                                      {"server-stalls", &SimOptions::server_stalls},
                                      {"operator-stops", &SimOptions::operator_stops},
+                                     {"operator-scales", &SimOptions::operator_scales},
+                                     {"operator-drains", &SimOptions::operator_drains},
+                                     {"operator-restarts", &SimOptions::operator_restarts},
                                      {"restarts", &SimOptions::restarts},
                                      {"late-starts", &SimOptions::late_start},
                                      {"failures", &SimOptions::worker_failure},

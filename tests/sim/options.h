@@ -22,6 +22,7 @@ struct SimOptions {
   std::uint32_t max_nodes = 1;
   std::uint32_t agents = 1;  // may be fewer than MIN, or more than MAX (spares)
   std::uint32_t slots = 1;
+  bool indexed = false;      // a scheduler numbers the nodes, against their natural order
   bool mixed_slots = false;  // `slots` is the most; nodes differ
   NodeRanks node_ranks = NodeRanks::kNone;
   JobPolicy policy;
@@ -38,6 +39,9 @@ struct SimOptions {
   double server_stalls = 0;  // the server's process stands still for a while
   double server_kills = 0;   // kill -9, often in the middle of a step
   double operator_stops = 0;
+  double operator_scales = 0;
+  double operator_drains = 0;
+  double operator_restarts = 0;
 
   double restarts = 0;        // chance that an agent that ended is started again
   double late_start = 0;      // chance that an agent starts late
@@ -58,6 +62,7 @@ struct SimOptions {
   // Of node `index`, counted from 0.
   std::uint32_t slots_of(std::size_t index) const;
   std::optional<std::uint32_t> node_rank_of(std::size_t index) const;
+  std::optional<std::uint32_t> scheduler_index_of(std::size_t index) const;
 };
 
 NodeName node_name(std::size_t index);

@@ -328,7 +328,7 @@ std::vector<Bug> answer_bugs() {
        .orders =
            [](Planted&, Actions& actions) {
              std::erase_if(actions, [](const rendezvous::Action& action) {
-               return std::holds_alternative<rendezvous::ReplyStop>(action);
+               return std::holds_alternative<rendezvous::ReplyOperator>(action);
              });
            }},
       {.name = "outcome-changes",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/sim/reasons.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace muster::sim {
@@ -20,6 +21,9 @@ std::optional<std::string> Reasons::stepped(const rendezvous::Event& event,
         story.left = true;
     }
   }
+  if (const auto* asked = std::get_if<rendezvous::OperatorAsked>(&event)) {
+    ordered(asked->order, actions);
+  }
   for (const rendezvous::Action& action : actions) {
     if (const auto* persist = std::get_if<rendezvous::Persist>(&action)) {
       written(persist->record);
@@ -32,6 +36,17 @@ std::optional<std::string> Reasons::stepped(const rendezvous::Event& event,
   return failure_;
 }
 
+// What is refused is not written.
+void Reasons::ordered(const rendezvous::Order& order,
+                      const std::vector<rendezvous::Action>& actions) {
+  const bool reforms = std::holds_alternative<rendezvous::ScaleJob>(order) ||
+                       std::holds_alternative<rendezvous::RestartJob>(order);
+  for (const rendezvous::Action& action : actions) {
+    const auto* persist = std::get_if<rendezvous::Persist>(&action);
+    if (persist != nullptr && reforms) stories_[persist->record.run].asked = true;
+  }
+}
+
 void Reasons::written(const rendezvous::JobRecord& record) {
   for (const RunId& alias : record.aliases) {
     const auto ours = stories_.find(alias);
@@ -40,7 +55,10 @@ void Reasons::written(const rendezvous::JobRecord& record) {
     stories_.erase(ours);
     stories_[record.run] = moved;
   }
-  stories_[record.run].used = record.restarts_used;
+  Story& story = stories_[record.run];
+  story.used = record.restarts_used;
+  story.max_nodes = record.spec.max_nodes;
+  story.most = std::max(story.most, story.max_nodes);
 }
 
 void Reasons::told(Story& story, const JobEvent& event, bool joins) {
@@ -82,7 +100,9 @@ void Reasons::formed(Story& story, Generation generation, const event::Generatio
          to_word(formed.reason) + ", which did not happen");
   }
   const std::uint32_t used = story.used;
+  const std::uint32_t max_nodes = story.max_nodes;
   story = Story{};
+  story.max_nodes = story.most = max_nodes;
   story.generation = generation;
   story.nodes = formed.nodes.size();
   story.used = used;
@@ -96,9 +116,9 @@ bool Reasons::fits(const Story& story, Generation generation, FormReason reason)
       return story.scheduled && story.failed && *story.failed != FailureKind::kNodeLost;
     case FormReason::kNodeLost: return story.scheduled && story.failed == FailureKind::kNodeLost;
     case FormReason::kNodeJoined:
-      return story.scheduled && !story.failed && story.nodes < options_.max_nodes;
+      return story.scheduled && !story.failed && story.nodes < story.most;
     case FormReason::kNodeLeft: return story.scheduled && !story.failed && story.left;
-    case FormReason::kRequested:
+    case FormReason::kRequested: return story.scheduled && !story.failed && story.asked;
     case FormReason::kPreempted: return false;  // nobody asks for it here
   }
   return false;

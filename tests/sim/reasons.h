@@ -28,14 +28,18 @@ class Reasons {
   struct Story {  // of a run, since its last generation was formed
     Generation generation = kNoGeneration;
     std::size_t nodes = 0;
+    std::uint32_t max_nodes = 0;  // as written last
+    std::uint32_t most = 0;       // of these since then
     std::optional<FailureKind> failed;
     bool scheduled = false;
     bool left = false;  // a node left, or a worker of one that has the signal ended
     bool state_lost = false;
+    bool asked = false;             // an operator scaled or restarted the job
     std::uint32_t used = 0;         // restarts, as written down
     std::uint32_t used_before = 0;  // … by earlier steps
   };
 
+  void ordered(const rendezvous::Order& order, const std::vector<rendezvous::Action>& actions);
   void written(const rendezvous::JobRecord& record);
   void told(Story& story, const JobEvent& event, bool joins);
   void scheduled(Story& story, const event::RestartScheduled& restart, bool joins);

@@ -2,6 +2,7 @@
 #include "tests/sim/trace.h"
 
 #include <array>
+#include <variant>
 
 namespace muster::sim {
 namespace {
@@ -155,7 +156,16 @@ struct ServerEvents {
   std::string operator()(const rendezvous::StreamLost& e) const {
     return "StreamLost s" + n(e.session);
   }
-  std::string operator()(const rendezvous::StopRequested&) const { return "StopRequested"; }
+  std::string operator()(const rendezvous::OperatorAsked& e) const {
+    static constexpr std::array kOrders{"stop", "scale", "drain", "restart"};
+    static_assert(kOrders.size() == std::variant_size_v<rendezvous::Order>);
+    std::string line = std::string("OperatorAsked ") + kOrders.at(e.order.index());
+    if (const auto* scale = std::get_if<rendezvous::ScaleJob>(&e.order)) {
+      line += " " + n(std::uint64_t{scale->min_nodes}) + ":" + n(std::uint64_t{scale->max_nodes});
+    }
+    if (const auto* drain = std::get_if<rendezvous::DrainNode>(&e.order)) line += " " + drain->node;
+    return line;
+  }
   std::string operator()(const rendezvous::ServerStopping&) const { return "ServerStopping"; }
   std::string operator()(const rendezvous::HostStalled& e) const {
     return "HostStalled " + format_duration(e.by);
@@ -190,8 +200,8 @@ struct ServerActions {
   std::string operator()(const rendezvous::CloseStore& a) const {
     return "CloseStore g" + n(a.generation);
   }
-  std::string operator()(const rendezvous::ReplyStop& a) const {
-    return std::string("ReplyStop ") + (a.accepted ? "yes" : "no");
+  std::string operator()(const rendezvous::ReplyOperator& a) const {
+    return std::string("ReplyOperator ") + (a.answer.accepted() ? "yes: " : "no: ") + a.answer.text;
   }
   std::string operator()(const rendezvous::JobOver& a) const {
     return std::string("JobOver ") + to_word(a.outcome.kind) + " run " + a.run;

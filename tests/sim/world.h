@@ -109,7 +109,9 @@ class World {
   void crash_server_soon();
   void crash_server();
   void stall_server();
-  void request_stop();
+  void order(rendezvous::Order order);
+  void order_scale();
+  void order_drain();
   void end_faults();
   void watch_leases();
   bool all_ended() const;

@@ -93,15 +93,16 @@ std::optional<JoinRefused> refused_by_server(const Options& options, const Join&
                                      quoted(join.spec.job));
 }
 
-std::optional<JoinRefused> refused_by_job(const JobSpec& ours, const Join& join,
-                                          const std::string& holder) {
+std::optional<JoinRefused> refused_by_job(const JobSpec& ours, const NodeRange& asked,
+                                          const Join& join, const std::string& holder) {
   const JobSpec& theirs = join.spec;
   const std::string job = "job " + quoted(ours.job) + by_holder(holder);
   if (theirs.program_hash != ours.program_hash) {
     return refusal(Why::kOtherProgram, job + " runs program " + quoted(ours.program) + ", not " +
                                            quoted(theirs.program));
   }
-  if (theirs.min_nodes != ours.min_nodes || theirs.max_nodes != ours.max_nodes) {
+  const NodeRange brought{theirs.min_nodes, theirs.max_nodes};
+  if (brought != asked && brought != NodeRange{ours.min_nodes, ours.max_nodes}) {
     return refusal(Why::kOtherNodes,
                    job + " has --nnodes " + node_count(ours) + ", not " + node_count(theirs));
   }

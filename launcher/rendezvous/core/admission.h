@@ -17,9 +17,10 @@ std::optional<JoinRefused> refused_for_content(const Envelope& envelope, const J
 // This server serves one job, and this is another.
 std::optional<JoinRefused> refused_by_server(const Options& options, const Join& join);
 
-// The job is on, with another program, node count or fault plan.
-std::optional<JoinRefused> refused_by_job(const JobSpec& ours, const Join& join,
-                                          const std::string& holder);
+// The job is on, with another program, node count or fault plan. `asked`: the node count that it
+// began with, where an operator has scaled it since.
+std::optional<JoinRefused> refused_by_job(const JobSpec& ours, const NodeRange& asked,
+                                          const Join& join, const std::string& holder);
 
 JoinRefused refusal(JoinRefused::Why why, std::string text);
 

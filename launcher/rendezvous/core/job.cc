@@ -20,6 +20,7 @@ const char* message_name(const AgentBody& body) {
 Job::Job(Shared& shared, const JobSpec& spec, RunId run, const Reattach* known, Instant now)
     : shared_(shared),
       spec_(spec),
+      asked_{spec.min_nodes, spec.max_nodes},
       run_(std::move(run)),
       now_(now),
       started_at_(now),
@@ -42,6 +43,7 @@ void Job::end() {
   stirred_ = true;
   advance();
   checkpoint_rose_ = false;
+  if (!drained_.empty()) dismiss_drained();
   check_over();
   say_waiting();
 }

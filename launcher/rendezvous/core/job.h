@@ -15,6 +15,7 @@
 //   job_round.cc     choosing members, prepare, commit, what is told while waiting
 //   job_work.cc      workers: started, exited; stop orders and their confirmations
 //   job_grow.cc      nodes that came late to a generation that runs
+//   job_operate.cc   what an operator asks for
 //   job_settle.cc    what a stopped generation costs and what follows
 //   job_quarantine.cc nodes that keep breaking the job
 //   job_liveness.cc  heartbeats, broken streams, losses, leaving
@@ -64,8 +65,8 @@ class Job {
   void reattach(SessionId session, const std::string& peer, const Join& join, Instant now);
   void said(const Attachment& from, SessionId session, const AgentMessage& message, Instant now);
   void stream_lost(const Attachment& from, SessionId session, Instant now);
-  // False: the run is over. `by` names the operator.
-  bool stop(const std::string& by, Instant now);
+  // What an operator asked for; `by` names the operator.
+  OrderAnswer operate(const Order& order, const std::string& by, Instant now);
   // The server goes away: its agents are told, and nothing happens here any more.
   void server_leaves(const std::string& reason, Instant now);
   void tick(Instant now);
@@ -269,6 +270,17 @@ class Job {
   std::vector<NodeName> late_nodes();
   bool try_grow();
 
+  // ---- job_operate.cc
+  OrderAnswer obey(const StopJob& order, const std::string& by);
+  OrderAnswer obey(const ScaleJob& order, const std::string& by);
+  OrderAnswer obey(const DrainNode& order, const std::string& by);
+  OrderAnswer obey(const RestartJob& order, const std::string& by);
+  std::string finished_ranks() const;
+  void begin_drain(Member& member, const std::string& by);
+  bool may_go(const Member& member) const;
+  void dismiss_drained();
+  void dismiss(SessionId session, const NodeName& node, Incarnation incarnation);
+
   // ---- job_settle.cc
   bool try_settle();
   bool is_stop(const Cause& cause) const;
@@ -325,6 +337,7 @@ class Job {
 
   Shared& shared_;
   JobSpec spec_;
+  NodeRange asked_;  // as the agents bring it; spec_ has what an operator made of it
   RunId run_;
   std::set<RunId> aliases_;  // runs of ours that turned out to be `run_`
   ServerEpoch epoch_ = 1;
@@ -375,6 +388,7 @@ class Job {
   std::deque<std::pair<Instant, int>> leaves_;
   int last_leave_signal_ = 0;  // of the leave after which nobody remained
   std::optional<std::string> stop_requested_by_;
+  std::map<Incarnation, Drained> drained_;  // agents that were; some are still here
 
   bool state_lost_ = false;  // this server adopted the run
   bool state_lost_untold_ = false;

@@ -16,7 +16,8 @@ std::string Job::by_holder() const {
 
 std::optional<JoinRefused> Job::refused(const Join& join) const {
   using Why = JoinRefused::Why;
-  if (std::optional<JoinRefused> why = refused_by_job(spec_, join, shared_.options.holder)) {
+  if (std::optional<JoinRefused> why =
+          refused_by_job(spec_, asked_, join, shared_.options.holder)) {
     return why;
   }
   const NodeFacts& node = join.node;
@@ -157,9 +158,18 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
   begin(now);
   const bool ours = is_run(known.run);
   Member* member = find(join.node.name);
+  const auto drained = drained_.find(known.incarnation);
+  if (ours && drained != drained_.end() && drained->second.node == join.node.name) {
+    const bool here = member != nullptr && member->incarnation == known.incarnation;
+    if (!here || may_go(*member)) {
+      dismiss(session, join.node.name, known.incarnation);
+      if (here) remove(join.node.name);
+      return end();
+    }
+  }
   // Another server's run may take over only while agents can have outlived that server.
   const bool adopts = knows_more(join.node.name, known) && (ours || within_return_window());
-  if (adopts && !refused_by_job(spec_, join, shared_.options.holder)) adopt(known);
+  if (adopts && !refused_by_job(spec_, asked_, join, shared_.options.holder)) adopt(known);
   if (is_run(known.run) && known.restarts_used > budget_.used()) {
     // Of two agents of a lost server the later one may know of a charge that the first missed.
     budget_.adopt(known.restarts_used, now_);

@@ -195,17 +195,6 @@ void Job::give_up_waiting(Instant now) {
   check_over();
 }
 
-bool Job::stop(const std::string& by, Instant now) {
-  begin(now);
-  if (finished() || server_left_) return false;
-  if (!stop_requested_by_) {
-    stop_requested_by_ = by.empty() ? "an operator" : by;
-    begin_stop(StopWhy::kRequested, true, "stopped by " + *stop_requested_by_);
-  }
-  end();
-  return true;
-}
-
 void Job::server_leaves(const std::string& reason, Instant now) {
   begin(now);
   if (finished() || server_left_) return;

@@ -34,7 +34,8 @@ bool Job::try_grow() {
   const bool grows =
       spec_.policy.grow != Grow::kNever && here < spec_.max_nodes && life_->done.empty();
   const std::vector<NodeName> late = grows ? late_nodes() : std::vector<NodeName>{};
-  if (late.empty()) {
+  // Below MIN the old generation is better than none.
+  if (late.empty() || here + late.size() < spec_.min_nodes) {
     growth_call_until_.reset();
     return false;
   }

@@ -65,6 +65,7 @@ void Job::write_down_changes(std::vector<Action>& out) {
 JobRecord Job::record() const {
   JobRecord record;
   record.spec = spec_;
+  record.asked = asked_;
   record.run = run_;
   record.aliases.assign(aliases_.begin(), aliases_.end());
   record.epoch = epoch_;
@@ -113,6 +114,7 @@ JobRecord Job::record() const {
     record.leaves.emplace_back(wall(at), signal);
   record.last_leave_signal = last_leave_signal_;
   record.stop_requested_by = stop_requested_by_;
+  record.drained = drained_;
   record.outcome = outcome_;
   if (finished()) record.finished = wall(finished_at_);
   return record;
@@ -200,6 +202,7 @@ RunRecord Job::whole_record() const {
 Job::Job(Shared& shared, const RunRecord& from, Instant now)
     : shared_(shared),
       spec_(from.job.spec),
+      asked_(from.job.asked),
       run_(from.job.run),
       aliases_(from.job.aliases.begin(), from.job.aliases.end()),
       epoch_(from.job.epoch + 1),
@@ -276,6 +279,7 @@ void Job::restore(const JobRecord& from) {
     leaves_.emplace_back(past(at), signal);
   last_leave_signal_ = from.last_leave_signal;
   stop_requested_by_ = from.stop_requested_by;
+  drained_ = from.drained;
   outcome_ = from.outcome;
   if (from.finished) finished_at_ = past(*from.finished);
 }

@@ -123,8 +123,9 @@ bool Job::try_publish() {
 void Job::publish(std::vector<Member*> chosen) {
   std::vector<Candidate> nodes;
   for (const Member* member : chosen) {
-    Candidate node{member->facts.name,  member->facts.host,      member->observed_addr,
-                   member->facts.slots, member->facts.node_rank, std::nullopt};
+    Candidate node{member->facts.name,           member->facts.host,      member->observed_addr,
+                   member->facts.slots,          member->facts.node_rank, std::nullopt,
+                   member->facts.scheduler_index};
     if (life_) {
       const auto at = life_->group_ranks.find(node.name);
       if (at != life_->group_ranks.end()) node.previous = at->second;

@@ -17,6 +17,15 @@ constexpr Duration kSameSignal = 2s;
 // the way of a message, short against a restart.
 constexpr Duration kLeaveEvidence = 200ms;
 
+// Of a generation that was stopped without a failure.
+FormReason form_reason(StopWhy why) {
+  switch (why) {
+    case StopWhy::kGrow: return FormReason::kNodeJoined;
+    case StopWhy::kRequested: return FormReason::kRequested;
+    default: return FormReason::kNodeLeft;
+  }
+}
+
 }  // namespace
 
 // It ended by a stop signal that an agent of the job received as well.
@@ -85,8 +94,7 @@ bool Job::try_settle() {
   } else if (stop_->why == StopWhy::kLeave && out_of_patience()) {
     give_up(nullptr);
   } else {
-    schedule(stop_->why == StopWhy::kGrow ? FormReason::kNodeJoined : FormReason::kNodeLeft,
-             Charge{});
+    schedule(form_reason(stop_->why), Charge{});
   }
   return true;
 }

@@ -51,6 +51,8 @@ int natural_compare(std::string_view a, std::string_view b) {
 }
 
 bool newcomer_less(const Candidate* a, const Candidate* b) {
+  if (a->index.has_value() != b->index.has_value()) return a->index.has_value();
+  if (a->index != b->index) return *a->index < *b->index;
   for (const int order : {natural_compare(a->host, b->host), natural_compare(a->addr, b->addr)}) {
     if (order != 0) return order < 0;
   }

@@ -20,9 +20,10 @@ struct Candidate {
   NodeName name;  // unique among the candidates
   std::string host;
   std::string addr;
-  std::uint32_t slots = 1;                 // > 0
-  std::optional<std::uint32_t> node_rank;  // explicit; unique where given
-  std::optional<std::uint32_t> previous;   // group rank in the last generation; unique
+  std::uint32_t slots = 1;                  // > 0
+  std::optional<std::uint32_t> node_rank;   // explicit; unique where given
+  std::optional<std::uint32_t> previous;    // group rank in the last generation; unique
+  std::optional<std::uint32_t> index = {};  // a scheduler's; should be unique
 };
 
 // Digit runs compare as numbers: gpu-2 before gpu-10. Equal numbers with different zeros ("01",
@@ -30,7 +31,8 @@ struct Candidate {
 bool natural_less(std::string_view a, std::string_view b);
 
 // By group rank. Order: explicit node ranks first, by number; then nodes that stay, in their old
-// order, with newcomers (by host, address, name, naturally) in the places that became free.
+// order, with newcomers in the places that became free: those a scheduler numbered first, by that
+// number, the others by host, address and name, naturally.
 std::vector<MemberRanks> assign_ranks(const std::vector<Candidate>& candidates);
 
 }  // namespace muster::rendezvous

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -38,7 +39,7 @@ enum class Phase : std::uint8_t {
   kFinished
 };
 
-enum class StopWhy : std::uint8_t { kFailure, kLeave, kGrow, kRequested, kStateLost };
+enum class StopWhy : std::uint8_t { kFailure, kLeave, kGrow, kRequested, kStateLost, kDrain };
 
 // Why workers are being stopped; kept until the next generation is committed.
 struct StopRecord {
@@ -65,6 +66,20 @@ struct OffenderRecord {
   bool operator==(const OffenderRecord&) const = default;
 };
 
+// How many nodes a job has.
+struct NodeRange {
+  std::uint32_t min = 1;
+  std::uint32_t max = 1;
+  bool operator==(const NodeRange&) const = default;
+};
+
+// An agent that an operator sent away.
+struct Drained {
+  NodeName node;
+  std::string by;
+  bool operator==(const Drained&) const = default;
+};
+
 // A recovery that is complete but for the first progress of the new generation.
 struct RecoveredRecord {
   event::Recovered event;
@@ -87,6 +102,7 @@ struct ProgressRecord {
 
 struct JobRecord {
   JobSpec spec;
+  NodeRange asked;  // as its agents bring it, where an operator has scaled the job
   RunId run;
   std::vector<RunId> aliases;  // runs of ours that turned out to be `run`
   ServerEpoch epoch = 0;
@@ -127,6 +143,7 @@ struct JobRecord {
   std::vector<std::pair<WallTime, int>> leaves;  // with their signals, newest last
   int last_leave_signal = 0;
   std::optional<std::string> stop_requested_by;
+  std::map<Incarnation, Drained> drained;
   std::optional<Outcome> outcome;
   std::optional<WallTime> finished;
   bool operator==(const JobRecord&) const = default;

@@ -43,7 +43,7 @@ struct Rendezvous::State {
 
   void on(const AgentSaid& said);
   void on(const StreamLost& lost);
-  void on(const StopRequested& request);
+  void on(const OperatorAsked& asked);
   void on(const ServerStopping& stopping);
   void on(const HostStalled& stall);
   void on(const JournalRead& journal);
@@ -306,21 +306,22 @@ void Rendezvous::State::note_broken_stream() {
   }
 }
 
-void Rendezvous::State::on(const StopRequested& request) {
-  const auto answer = [&](bool accepted, std::string text) {
-    out.emplace_back(ReplyStop{request.request, accepted, std::move(text)});
+void Rendezvous::State::on(const OperatorAsked& asked) {
+  const auto answer = [&](OrderAnswer with) {
+    out.emplace_back(ReplyOperator{asked.request, std::move(with)});
   };
-  JobId id = request.job;
+  JobId id = asked.job;
   if (id.empty() && jobs.size() == 1) id = jobs.begin()->first;
   const auto found = jobs.find(id);
   if (found == jobs.end()) {
-    return answer(false, id.empty() ? "which job? this server has " + std::to_string(jobs.size())
-                                    : "this server has no job \"" + id + "\"");
+    return answer({OrderAnswer::Kind::kUnknown,
+                   id.empty() ? "which job? this server has " + std::to_string(jobs.size())
+                              : "this server has no job \"" + id + "\""});
   }
   Job& job = *found->second.back();
-  const bool accepted = job.stop(request.by, now);
+  OrderAnswer result = job.operate(asked.order, asked.by, now);
   take(job);
-  answer(accepted, accepted ? "job \"" + id + "\" is being stopped" : "job \"" + id + "\" is over");
+  answer(std::move(result));
 }
 
 void Rendezvous::State::on(const ServerStopping& event) {

@@ -26,6 +26,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/rendezvous/core/operator.h"
 #include "launcher/rendezvous/core/record.h"
 #include "proto/base/ids.h"
 #include "proto/base/job.h"
@@ -45,11 +46,12 @@ struct AgentSaid {
 struct StreamLost {
   SessionId session = 0;
 };
-// An operator asked for a stop (muster stop). `request` is answered by exactly one ReplyStop.
-struct StopRequested {
+// An operator asked for something. `request` is answered by exactly one ReplyOperator.
+struct OperatorAsked {
   std::uint64_t request = 0;
-  JobId job;
+  JobId job;  // empty: the only one there is
   std::string by;
+  Order order = StopJob{};
 };
 // The process that hosts this server was told to end (signal) while jobs may be running.
 struct ServerStopping {
@@ -66,7 +68,7 @@ struct JournalRead {
 };
 struct Tick {};
 
-using Event = std::variant<AgentSaid, StreamLost, StopRequested, ServerStopping, HostStalled,
+using Event = std::variant<AgentSaid, StreamLost, OperatorAsked, ServerStopping, HostStalled,
                            JournalRead, Tick>;
 
 // ------------------------------------------------------------------ actions: orders, in order
@@ -98,10 +100,9 @@ struct CloseStore {
   JobId job;
   Generation generation = kNoGeneration;
 };
-struct ReplyStop {
+struct ReplyOperator {
   std::uint64_t request = 0;
-  bool accepted = false;
-  std::string text;
+  OrderAnswer answer;
 };
 // Every reachable member and spare has the outcome: a hosting process may end now.
 struct JobOver {
@@ -111,7 +112,7 @@ struct JobOver {
 };
 
 using Action = std::variant<Send, CloseSession, Persist, Forget, Emit, OpenStore, CloseStore,
-                            ReplyStop, JobOver>;
+                            ReplyOperator, JobOver>;
 
 // What a journal does with a step's actions, by the plainest means: all of its Persists and
 // Forgets, in order. `journal` has older runs of a job before newer ones.
@@ -135,7 +136,7 @@ struct MemberView {
 };
 
 struct JobView {
-  JobSpec spec;
+  JobSpec spec;  // with the numbers of nodes that hold now
   RunId run;
   ServerEpoch epoch = 0;
   Phase phase = Phase::kForming;

@@ -103,7 +103,7 @@ class Exchange : public std::enable_shared_from_this<Exchange<Request, Reply>> {
 };
 
 using Describing = Exchange<v1::DescribeRequest, v1::DescribeReply>;
-using Stopping = Exchange<v1::StopRequest, v1::StopReply>;
+using Operating = Exchange<v1::OperateRequest, v1::OperateReply>;
 
 // Runs one exchange on a loop of its own.
 template <class Kind, class Method, class Request>
@@ -193,7 +193,7 @@ class AsyncProbe : public Probe {
 };
 
 constexpr Describing::Method kDescribe = &v1::Control::Stub::async::Describe;
-constexpr Stopping::Method kStop = &v1::Control::Stub::async::Stop;
+constexpr Operating::Method kOperate = &v1::Control::Stub::async::Operate;
 
 }  // namespace
 
@@ -205,12 +205,13 @@ absl::StatusOr<ServerDescription> describe(const ControlTarget& target, Duration
   return read_description(result.reply);
 }
 
-absl::StatusOr<std::string> stop_job(const ControlTarget& target, const JobId& job,
-                                     const std::string& by, Duration timeout) {
-  v1::StopRequest request;
+absl::StatusOr<std::string> operate(const ControlTarget& target, const JobId& job,
+                                    const Order& order, const std::string& by, Duration timeout) {
+  v1::OperateRequest request;
   request.set_job(job);
   request.set_by(by);
-  const auto result = run<Stopping>(target, timeout, kStop, request);
+  write(order, request);
+  const auto result = run<Operating>(target, timeout, kOperate, request);
   if (const absl::Status failure = failure_of(result, target); !failure.ok()) return failure;
   return result.reply.text();
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An operator's side of the Control service, and the question of the hosting rules: who answers
-// at this endpoint? Used by `muster status`, `muster stop` and `muster run` before it binds.
+// at this endpoint? Used by `muster status`, `muster stop` and its like, and `muster run` before it
+// binds.
 //
 // Thread rule: the blocking functions may be called from any thread but one that runs a server's
 // io loop. probe_async belongs to the io thread.
@@ -58,11 +59,11 @@ struct Answerer {
 // kUnauthenticated.
 absl::StatusOr<ServerDescription> describe(const ControlTarget& target, Duration timeout);
 
-// Asks for the end of a job; returns the server's words. Errors: as describe(), and
-// kPermissionDenied where the server does not take this over this door, kNotFound for an unknown
-// job.
-absl::StatusOr<std::string> stop_job(const ControlTarget& target, const JobId& job,
-                                     const std::string& by, Duration timeout);
+// Gives an order for a job; returns the server's words. Errors: as describe(), and
+// kPermissionDenied where the server takes no orders at this door, kNotFound for an unknown job or
+// node, kFailedPrecondition for what cannot be done now.
+absl::StatusOr<std::string> operate(const ControlTarget& target, const JobId& job,
+                                    const Order& order, const std::string& by, Duration timeout);
 
 Answerer probe(const ControlTarget& target, Duration timeout);
 

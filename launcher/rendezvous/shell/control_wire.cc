@@ -99,4 +99,31 @@ JobView read(const v1::JobDescription& from, wire::Border& border) {
   return to;
 }
 
+void write(const Order& from, v1::OperateRequest& to) {
+  struct Write {
+    v1::OperateRequest& to;
+    void operator()(const StopJob&) const { to.mutable_stop(); }
+    void operator()(const RestartJob&) const { to.mutable_restart(); }
+    void operator()(const DrainNode& order) const { to.mutable_drain()->set_node(order.node); }
+    void operator()(const ScaleJob& order) const {
+      to.mutable_scale()->set_min_nodes(order.min_nodes);
+      to.mutable_scale()->set_max_nodes(order.max_nodes);
+    }
+  };
+  std::visit(Write{to}, from);
+}
+
+Order read(const v1::OperateRequest& from, wire::Border& border) {
+  using Given = v1::OperateRequest::OrderCase;
+  switch (from.order_case()) {
+    case Given::kStop: return StopJob{};
+    case Given::kRestart: return RestartJob{};
+    case Given::kScale: return ScaleJob{from.scale().min_nodes(), from.scale().max_nodes()};
+    case Given::kDrain: return DrainNode{border.required_name("node", from.drain().node())};
+    case Given::ORDER_NOT_SET: break;
+  }
+  border.complain("order", "is missing: this server may be older than the command");
+  return RestartJob{};
+}
+
 }  // namespace muster::rendezvous

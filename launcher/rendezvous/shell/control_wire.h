@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JobView <-> muster/v1/control.proto. Here and not in proto/wire, which does not know the
-// launcher's structs.
+// JobView and Order <-> muster/v1/control.proto. Here and not in proto/wire, which does not know
+// the launcher's structs.
 #pragma once
 
 #include "launcher/rendezvous/core/rendezvous.h"
@@ -12,5 +12,8 @@ namespace muster::rendezvous {
 
 void write(const JobView& from, v1::JobDescription& to);
 JobView read(const v1::JobDescription& from, wire::Border& border);
+
+void write(const Order& from, v1::OperateRequest& to);
+Order read(const v1::OperateRequest& from, wire::Border& border);
 
 }  // namespace muster::rendezvous

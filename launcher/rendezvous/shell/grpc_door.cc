@@ -31,6 +31,15 @@ bool has_token(const grpc::CallbackServerContext& context, const std::string& to
   return given != metadata.end() && transport::token_matches(given->second, token);
 }
 
+grpc::Status status_of(const OrderAnswer& answer) {
+  switch (answer.kind) {
+    case OrderAnswer::Kind::kDone: return grpc::Status::OK;
+    case OrderAnswer::Kind::kUnknown: return {grpc::StatusCode::NOT_FOUND, answer.text};
+    case OrderAnswer::Kind::kRefused: break;
+  }
+  return {grpc::StatusCode::FAILED_PRECONDITION, answer.text};
+}
+
 // A stream that is refused before it begins.
 class Refusal final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage> {
  public:
@@ -62,9 +71,10 @@ struct GrpcDoor::State : std::enable_shared_from_this<GrpcDoor::State> {
                                        v1::DescribeReply* reply) override {
       return door_.describe(*context, *request, reply);
     }
-    grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
-                                   const v1::StopRequest* request, v1::StopReply* reply) override {
-      return door_.stop(*context, *request, reply);
+    grpc::ServerUnaryReactor* Operate(grpc::CallbackServerContext* context,
+                                      const v1::OperateRequest* request,
+                                      v1::OperateReply* reply) override {
+      return door_.operate(*context, *request, reply);
     }
 
    private:
@@ -160,19 +170,20 @@ struct GrpcDoor::State : std::enable_shared_from_this<GrpcDoor::State> {
     return call.get();
   }
 
-  grpc::ServerUnaryReactor* stop(grpc::CallbackServerContext& context,
-                                 const v1::StopRequest& request, v1::StopReply* reply) {
-    const auto call = transport::UnaryCall<v1::StopReply>::start(reply, begin_call());
+  grpc::ServerUnaryReactor* operate(grpc::CallbackServerContext& context,
+                                    const v1::OperateRequest& request, v1::OperateReply* reply) {
+    const auto call = transport::UnaryCall<v1::OperateReply>::start(reply, begin_call());
     introduce(context);
     grpc::Status status = admit(context);
     if (status.ok() && !takes_orders(context)) {
       status = {grpc::StatusCode::PERMISSION_DENIED,
-                "stop is not taken over the network by a server without a token; ask on its own "
-                "host, or give it one (--token-file)"};
+                "orders are not taken over the network by a server without a token; ask on its "
+                "own host, or give it one (--token-file)"};
     }
     wire::Border border;
     const JobId job = border.name("job", request.job());
     const std::string by = border.name("by", request.by());
+    const Order order = read(request, border);
     if (status.ok() && !border.ok()) {
       status = {grpc::StatusCode::INVALID_ARGUMENT, std::string(border.status().message())};
     }
@@ -180,14 +191,13 @@ struct GrpcDoor::State : std::enable_shared_from_this<GrpcDoor::State> {
       call->finish(status);
       return call.get();
     }
-    boost::asio::post(io, [weak = weak_from_this(), call, job, by] {
+    boost::asio::post(io, [weak = weak_from_this(), call, job, by, order] {
       const auto door = weak.lock();
       if (!door) return;
-      door->core->request_stop(job, by, [call](bool accepted, const std::string& text) {
-        v1::StopReply answer;
-        answer.set_text(text);
-        call->finish(accepted ? grpc::Status::OK : grpc::Status(grpc::StatusCode::NOT_FOUND, text),
-                     std::move(answer));
+      door->core->operate(job, by, order, [call](const OrderAnswer& answer) {
+        v1::OperateReply said;
+        said.set_text(answer.text);
+        call->finish(status_of(answer), std::move(said));
       });
     });
     return call.get();

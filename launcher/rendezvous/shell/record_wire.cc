@@ -11,13 +11,14 @@
 namespace muster::rendezvous {
 namespace {
 
-static_assert(v1::StopWhy_MAX == static_cast<int>(StopWhy::kStateLost) + 1);
+static_assert(v1::StopWhy_MAX == static_cast<int>(StopWhy::kDrain) + 1);
 static_assert(v1::Phase_MAX == static_cast<int>(Phase::kFinished) + 1);
 
 constexpr std::size_t kMostCharges = 1U << 20U;
 constexpr std::size_t kMostLeaves = 1024;
 constexpr std::size_t kMostAliases = 1024;
 constexpr std::size_t kMostOffenders = 1U << 16U;
+constexpr std::size_t kMostDrained = 1U << 16U;
 constexpr std::size_t kMostFailures = wire::kMaxSlots + 1;  // each of its workers, and the node
 constexpr WallTime kEndOfTime = 7258118400000000;           // 2200: nanoseconds are in range
 
@@ -74,13 +75,19 @@ void write_parts(const JobRecord& from, v1::JobRecord& to) {
     leave.set_signal(signal);
   }
   if (from.stop_requested_by) to.set_stop_requested_by(wire::cut(*from.stop_requested_by));
+  for (const auto& [incarnation, drained] : from.drained) {
+    v1::DrainedRecord& written = *to.add_drained();
+    written.set_incarnation(incarnation);
+    written.set_node(drained.node);
+    written.set_by(wire::cut(drained.by));
+  }
   if (from.outcome) wire::write(*from.outcome, *to.mutable_outcome());
 }
 
 void read_parts(const v1::JobRecord& from, wire::Border& border, JobRecord& to) {
   if (from.has_stop()) {
     to.stop = border.within("stop", [&] {
-      return StopRecord{border.enumerator("why", from.stop().why(), StopWhy::kStateLost),
+      return StopRecord{border.enumerator("why", from.stop().why(), StopWhy::kDrain),
                         from.stop().planned(), border.text("reason", from.stop().reason())};
     });
   }
@@ -117,6 +124,12 @@ void read_parts(const v1::JobRecord& from, wire::Border& border, JobRecord& to) 
   }
   if (from.has_stop_requested_by()) {
     to.stop_requested_by = border.text("stop_requested_by", from.stop_requested_by());
+  }
+  if (border.count("drained", from.drained_size(), kMostDrained)) {
+    for (const v1::DrainedRecord& drained : from.drained()) {
+      to.drained[drained.incarnation()] = {border.required_name("drained", drained.node()),
+                                           border.text("drained", drained.by())};
+    }
   }
   if (from.has_outcome()) {
     to.outcome = border.within("outcome", [&] { return wire::read(from.outcome(), border); });
@@ -188,6 +201,8 @@ bool ranks_are_whole(const LifeRecord& life) {
 
 void write(const JobRecord& from, const ProgressRecord& progress, v1::JobRecord& to) {
   wire::write(from.spec, *to.mutable_spec());
+  to.set_asked_min_nodes(from.asked.min);
+  to.set_asked_max_nodes(from.asked.max);
   to.set_run(from.run);
   for (const RunId& alias : from.aliases)
     to.add_aliases(alias);
@@ -226,6 +241,10 @@ void read(const v1::JobRecord& from, wire::Border& border, JobRecord& to,
   if (border.present("spec", from.has_spec())) {
     to.spec = border.within("spec", [&] { return wire::read(from.spec(), border); });
   }
+  to.asked = from.asked_max_nodes() == 0  // written before jobs could be scaled
+                 ? NodeRange{to.spec.min_nodes, to.spec.max_nodes}
+                 : NodeRange{from.asked_min_nodes(), from.asked_max_nodes()};
+  if (to.asked.min == 0 || to.asked.min > to.asked.max) border.complain("asked", "is no size");
   to.run = border.required_name("run", from.run());
   if (border.count("aliases", from.aliases_size(), kMostAliases)) {
     for (const std::string& alias : from.aliases())

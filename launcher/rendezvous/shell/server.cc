@@ -79,8 +79,9 @@ std::unique_ptr<LocalSession> RendezvousServer::attach_local(LocalSession::Callb
   return state_->core.attach_local(std::move(callbacks));
 }
 
-void RendezvousServer::request_stop(JobId job, std::string by, ServerCore::StopAnswer answered) {
-  state_->core.request_stop(std::move(job), std::move(by), std::move(answered));
+void RendezvousServer::operate(JobId job, std::string by, Order order,
+                               ServerCore::Answered answered) {
+  state_->core.operate(std::move(job), std::move(by), std::move(order), std::move(answered));
 }
 
 std::vector<JobView> RendezvousServer::view() const {

@@ -46,7 +46,7 @@ class RendezvousServer {
   // The agent of this process.
   std::unique_ptr<LocalSession> attach_local(LocalSession::Callbacks callbacks);
 
-  void request_stop(JobId job, std::string by, ServerCore::StopAnswer answered);
+  void operate(JobId job, std::string by, Order order, ServerCore::Answered answered);
   std::vector<JobView> view() const;
 
   // Publishes that this server goes away (`server_leaving`), closes doors and streams, and calls

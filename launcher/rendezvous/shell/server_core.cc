@@ -16,6 +16,12 @@
 namespace muster::rendezvous {
 namespace {
 
+constexpr const char* kJournalFailed = "the server's journal failed";
+
+OrderAnswer refusal(const char* why) {
+  return {OrderAnswer::Kind::kRefused, why};
+}
+
 // While agents are connected the strand wakes at least this often, so that a stall is noticed long
 // before it could be taken for the silence of an agent; no oftener than that needs.
 Duration longest_sleep(std::optional<Duration> shortest_node_timeout) {
@@ -125,13 +131,13 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   }
   void carry_out(OpenStore& order) { store.open(order.job, order.generation); }
   void carry_out(CloseStore& order) { deliver(store.close(order.job, order.generation)); }
-  void carry_out(ReplyStop& order) {
-    const auto asked = stops.find(order.request);
-    if (asked == stops.end()) return;
+  void carry_out(ReplyOperator& order) {
+    const auto asked = requests.find(order.request);
+    if (asked == requests.end()) return;
     boost::asio::post(io, [answered = std::move(asked->second), order = std::move(order)] {
-      answered(order.accepted, order.text);
+      answered(order.answer);
     });
-    stops.erase(asked);
+    requests.erase(asked);
   }
   void carry_out(JobOver& order) {
     if (!options.on_job_over) return;
@@ -164,12 +170,12 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   void break_down(const absl::Status& why) {
     broken = true;
     timer.cancel();
-    finish_all("the server's journal failed");
-    for (auto& [request, answered] : stops) {
-      boost::asio::post(
-          io, [answered = std::move(answered)] { answered(false, "the server's journal failed"); });
+    finish_all(kJournalFailed);
+    for (auto& [request, answered] : requests) {
+      boost::asio::post(io,
+                        [answered = std::move(answered)] { answered(refusal(kJournalFailed)); });
     }
-    stops.clear();
+    requests.clear();
     if (!options.on_broken) return;
     boost::asio::post(io, [self = shared_from_this(), why] {
       if (self->options.on_broken) self->options.on_broken(why);
@@ -222,9 +228,9 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   boost::asio::steady_timer timer;
   std::optional<Instant> armed;
   std::map<SessionId, Session> sessions;
-  std::map<std::uint64_t, StopAnswer> stops;
+  std::map<std::uint64_t, Answered> requests;
   SessionId last_session = 0;
-  std::uint64_t last_stop = 0;
+  std::uint64_t last_request = 0;
   bool stopped = false;
   bool closed = false;
   bool broken = false;
@@ -306,7 +312,7 @@ ServerCore::ServerCore(boost::asio::io_context& io, ServerOptions options)
 ServerCore::~ServerCore() {
   self_.reset();
   state_->timer.cancel();
-  state_->stops.clear();
+  state_->requests.clear();
   state_->finish_all("the server ended");
   state_->options.on_event = nullptr;
   state_->options.on_job_over = nullptr;
@@ -363,15 +369,16 @@ std::unique_ptr<LocalSession> ServerCore::attach_local(LocalSession::Callbacks c
   return std::make_unique<LocalSessionImpl>(self_, std::move(pipe), id);
 }
 
-void ServerCore::request_stop(JobId job, std::string by, StopAnswer answered) {
+void ServerCore::operate(JobId job, std::string by, Order order, Answered answered) {
   if (state_->broken || state_->closed) {
-    const char* why = state_->broken ? "the server's journal failed" : "the server is going away";
-    boost::asio::post(state_->io, [answered = std::move(answered), why] { answered(false, why); });
+    const char* why = state_->broken ? kJournalFailed : "the server is going away";
+    boost::asio::post(state_->io,
+                      [answered = std::move(answered), why] { answered(refusal(why)); });
     return;
   }
-  const std::uint64_t request = ++state_->last_stop;
-  state_->stops[request] = std::move(answered);
-  state_->step(StopRequested{request, std::move(job), std::move(by)});
+  const std::uint64_t request = ++state_->last_request;
+  state_->requests[request] = std::move(answered);
+  state_->step(OperatorAsked{request, std::move(job), std::move(by), std::move(order)});
 }
 
 std::vector<JobView> ServerCore::view() const {

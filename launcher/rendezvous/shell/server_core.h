@@ -102,8 +102,9 @@ class ServerCore {
   std::unique_ptr<LocalSession> attach_local(LocalSession::Callbacks callbacks);
 
   // ---- operators. `answered` is called exactly once, unless the server is destroyed first.
-  using StopAnswer = std::function<void(bool accepted, std::string text)>;
-  void request_stop(JobId job, std::string by, StopAnswer answered);
+  using Answered = std::function<void(const OrderAnswer& answer)>;
+  // An empty job is the only one there is; `by` says who asks.
+  void operate(JobId job, std::string by, Order order, Answered answered);
   std::vector<JobView> view() const;
 
   // Tells every agent that this server goes away and closes all sessions; later calls to

@@ -87,7 +87,7 @@ struct LocalServer::State : std::enable_shared_from_this<LocalServer::State> {
   }
   void operator()(const rendezvous::OpenStore&) {}
   void operator()(const rendezvous::CloseStore&) {}
-  void operator()(const rendezvous::ReplyStop&) {}
+  void operator()(const rendezvous::ReplyOperator&) {}
   void operator()(const rendezvous::JobOver& order) { outcome = order.outcome; }
 
   boost::asio::io_context& io;

@@ -37,7 +37,7 @@ std::optional<Why> why(const std::optional<JoinRefused>& refused) {
 TEST_CASE("a sound join has nothing against it") {
   CHECK_FALSE(refused_for_content(envelope(), join()).has_value());
   CHECK_FALSE(refused_by_server({}, join()).has_value());
-  CHECK_FALSE(refused_by_job(join().spec, join(), "").has_value());
+  CHECK_FALSE(refused_by_job(join().spec, {1, 1}, join(), "").has_value());
 }
 
 TEST_CASE("content that makes no sense is refused") {
@@ -74,16 +74,22 @@ TEST_CASE("refusals name the holder and what differs") {
   Join program = join();
   program.spec.program_hash = 1;
   program.spec.program = "other.py";
-  CHECK(why(refused_by_job(join().spec, program, "")) == Why::kOtherProgram);
-  CHECK(refused_by_job(join().spec, program, "")->text ==
+  CHECK(why(refused_by_job(join().spec, {1, 1}, program, "")) == Why::kOtherProgram);
+  CHECK(refused_by_job(join().spec, {1, 1}, program, "")->text ==
         "job \"j\" runs program \"train.py\", not \"other.py\"");
 
   Join nodes = join();
   nodes.spec.max_nodes = 3;
-  CHECK(refused_by_job(join().spec, nodes, "h")->text == "job \"j\" (h) has --nnodes 1, not 1:3");
-  CHECK(why(refused_by_job(join().spec, nodes, "")) == Why::kOtherNodes);
+  CHECK(refused_by_job(join().spec, {1, 1}, nodes, "h")->text ==
+        "job \"j\" (h) has --nnodes 1, not 1:3");
+  CHECK(why(refused_by_job(join().spec, {1, 1}, nodes, "")) == Why::kOtherNodes);
+
+  // A job that was scaled: agents bring the old numbers or the new ones.
+  CHECK_FALSE(refused_by_job(join().spec, {1, 3}, nodes, "").has_value());
+  CHECK_FALSE(refused_by_job(join().spec, {1, 3}, join(), "").has_value());
+  CHECK(why(refused_by_job(join().spec, {2, 3}, nodes, "")) == Why::kOtherNodes);
 
   Join faults = join();
   faults.spec.faults.seed = 3;
-  CHECK(why(refused_by_job(join().spec, faults, "")) == Why::kOtherFaultPlan);
+  CHECK(why(refused_by_job(join().spec, {1, 1}, faults, "")) == Why::kOtherFaultPlan);
 }

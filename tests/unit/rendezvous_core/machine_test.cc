@@ -130,7 +130,7 @@ TEST_CASE("a member that says it lives but never stops is given up") {
   Host host;
   host.join(1, spec(1, 1), "a");
   host.form({1});
-  host.step(StopRequested{1, "j", "ann"});
+  host.step(OperatorAsked{1, "j", "ann"});
   for (int second = 0; second < 200 && !host.machine.view(host.now).front().outcome; ++second) {
     host.now = host.now + 1s;
     host.say(1, Heartbeat{1, {}});
@@ -157,7 +157,7 @@ TEST_CASE("limits hold, and finished jobs make room") {
   host.join(4, spec(2, 2, "k"), "a");
   actions = host.join(5, spec(2, 2, "l"), "a");
   CHECK(sent<JoinRefused>(actions, 5)->why == JoinRefused::Why::kFull);
-  actions = host.step(StopRequested{1, "k", "ann"});
+  actions = host.step(OperatorAsked{1, "k", "ann"});
   host.say(4, OutcomeSeen{});
   actions = host.join(6, spec(2, 2, "l"), "a");
   CHECK(sent<JoinAccepted>(actions, 6) != nullptr);
@@ -167,10 +167,10 @@ TEST_CASE("limits hold, and finished jobs make room") {
 TEST_CASE("which job a stop means") {
   Host host;
   const auto reply = [&](const JobId& job) {
-    for (const Action& action : host.step(StopRequested{9, job, "ann"})) {
-      if (const auto* said = std::get_if<ReplyStop>(&action)) {
+    for (const Action& action : host.step(OperatorAsked{9, job, "ann"})) {
+      if (const auto* said = std::get_if<ReplyOperator>(&action)) {
         CHECK(said->request == 9);
-        return said->accepted;
+        return said->answer.accepted();
       }
     }
     FAIL("no reply");
@@ -187,7 +187,7 @@ TEST_CASE("which job a stop means") {
 TEST_CASE("an outcome is kept for those who ask late, then forgotten") {
   Host host;
   host.join(1, spec(1, 1), "a");
-  host.step(StopRequested{1, "j", "ann"});
+  host.step(OperatorAsked{1, "j", "ann"});
   CHECK(has<JobOver>(host.say(1, OutcomeSeen{})));
   REQUIRE(host.machine.next_deadline() == Instant{} + 1h);
   host.now = Instant{} + 1h;
@@ -202,7 +202,7 @@ TEST_CASE("of many runs of one job id the oldest are forgotten") {
   for (SessionId run = 1; run <= 20; ++run) {
     host.join(run, spec(1, 1), "a");
     // Nobody confirms: the host is told when the run is forgotten at the latest.
-    for (const Action& action : host.step(StopRequested{run, "j", "ann"})) {
+    for (const Action& action : host.step(OperatorAsked{run, "j", "ann"})) {
       if (std::holds_alternative<JobOver>(action)) ++over;
     }
   }
@@ -210,7 +210,7 @@ TEST_CASE("of many runs of one job id the oldest are forgotten") {
     for (const Action& action : host.join(run, spec(1, 1), "a")) {
       if (std::holds_alternative<JobOver>(action)) ++over;
     }
-    host.step(StopRequested{run, "j", "ann"});
+    host.step(OperatorAsked{run, "j", "ann"});
   }
   CHECK(over >= 2);
   // Streams of a forgotten run are known no more, and do no harm.
@@ -286,7 +286,7 @@ TEST_CASE("no deadline comes again at once, however odd the times") {
   SECTION("a node may read the outcome later than it is kept") {
     job.policy.node_timeout = 3h;
     host.join(1, job, "a");
-    host.step(StopRequested{1, "j", "op"});
+    host.step(OperatorAsked{1, "j", "op"});
     host.now = Instant{} + 10s;
     host.say(1, Heartbeat{1, {}});
   }
@@ -312,7 +312,7 @@ TEST_CASE("a server that left while workers were stopping writes what can be rea
   host.join(1, spec(1, 1), "a");
   host.form({1});
   std::vector<RunRecord> journal;
-  write_down(host.step(StopRequested{1, "j", "op"}), journal);
+  write_down(host.step(OperatorAsked{1, "j", "op"}), journal);
   write_down(host.step(ServerStopping{"bye"}), journal);
   journal = host.machine.records();
   Host second;

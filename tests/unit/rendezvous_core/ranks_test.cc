@@ -105,6 +105,22 @@ TEST_CASE("ranks follow node ranks, then old places, then names") {
         std::vector<NodeName>{"a", "n2", "c", "n10"});
 }
 
+TEST_CASE("a scheduler's numbers order the newcomers") {
+  const auto numbered = [](const std::string& name, std::uint32_t index) {
+    Candidate candidate = node(name);
+    candidate.index = index;
+    return candidate;
+  };
+  CHECK(order({numbered("a", 2), numbered("b", 10), numbered("c", 1)}) ==
+        std::vector<NodeName>{"c", "a", "b"});
+  // Behind explicit ranks, before those without a number; who stays keeps its place.
+  CHECK(order({numbered("a", 1), node("b"), node("z", {}, 5), numbered("c", 0)}) ==
+        std::vector<NodeName>{"z", "c", "a", "b"});
+  CHECK(order({numbered("a", 0), node("b", 0)}) == std::vector<NodeName>{"b", "a"});
+  // The same number twice, which no scheduler should give: by name.
+  CHECK(order({numbered("b", 1), numbered("a", 1)}) == std::vector<NodeName>{"a", "b"});
+}
+
 TEST_CASE("equal hosts are told apart by address and name") {
   Candidate a{"h/1", "h", "10.0.0.10", 1, {}, {}};
   Candidate b{"h/0", "h", "10.0.0.9", 1, {}, {}};

@@ -474,7 +474,7 @@ void World::happen() {
       break;
     case 8: nonsense(node); break;
     case 9:
-      if (chance(3)) step(StopRequested{++requests_, chance(80) ? "j" : "", "ann"});
+      if (chance(3)) step(OperatorAsked{++requests_, chance(80) ? "j" : "", "ann"});
       break;
     case 10:
       if (node.prepare && node.session != 0) {

@@ -140,9 +140,10 @@ TEST_CASE("the control socket: describe and stop", "[doors]") {
   CHECK(described->jobs[0].spec == server.view().at(0).spec);
   CHECK(described->jobs[0].members.at(0).node == "a");
 
-  CHECK(rendezvous::stop_job(unix_at(path), "nope", "me", kPatience).status().code() ==
-        absl::StatusCode::kNotFound);
-  REQUIRE(rendezvous::stop_job(unix_at(path), "job", "me", kPatience).ok());
+  CHECK(rendezvous::operate(unix_at(path), "nope", rendezvous::StopJob{}, "me", kPatience)
+            .status()
+            .code() == absl::StatusCode::kNotFound);
+  REQUIRE(rendezvous::operate(unix_at(path), "job", rendezvous::StopJob{}, "me", kPatience).ok());
   REQUIRE(agent.heard.next<StopOrder>());
   server.kill();
   CHECK(::access(path.c_str(), F_OK) != 0);  // the file went with it
@@ -184,7 +185,7 @@ TEST_CASE("who may stop a job over TCP", "[doors]") {
     NetAgent agent(thread, port);
     REQUIRE(agent.open());
     REQUIRE(agent.run_up("job"));
-    CHECK(rendezvous::stop_job(tcp(port), "job", "me", kPatience).ok());
+    CHECK(rendezvous::operate(tcp(port), "job", rendezvous::StopJob{}, "me", kPatience).ok());
   }
   SECTION("beyond loopback without a token: nobody, but all may read") {
     NetServer server;
@@ -193,8 +194,9 @@ TEST_CASE("who may stop a job over TCP", "[doors]") {
     NetAgent agent(thread, port);
     REQUIRE(agent.open());
     REQUIRE(agent.run_up("job"));
-    CHECK(rendezvous::stop_job(tcp(port), "job", "me", kPatience).status().code() ==
-          absl::StatusCode::kPermissionDenied);
+    CHECK(rendezvous::operate(tcp(port), "job", rendezvous::StopJob{}, "me", kPatience)
+              .status()
+              .code() == absl::StatusCode::kPermissionDenied);
     CHECK(rendezvous::describe(tcp(port), kPatience).ok());
   }
   SECTION("with a token: who has it") {
@@ -209,11 +211,13 @@ TEST_CASE("who may stop a job over TCP", "[doors]") {
     for (const std::string& token : {std::string(), std::string("wrong!")}) {
       CHECK(rendezvous::describe(tcp(port, token), kPatience).status().code() ==
             absl::StatusCode::kUnauthenticated);
-      CHECK(rendezvous::stop_job(tcp(port, token), "job", "me", kPatience).status().code() ==
-            absl::StatusCode::kUnauthenticated);
+      CHECK(rendezvous::operate(tcp(port, token), "job", rendezvous::StopJob{}, "me", kPatience)
+                .status()
+                .code() == absl::StatusCode::kUnauthenticated);
     }
     CHECK(rendezvous::describe(tcp(port, "secret"), kPatience).ok());
-    CHECK(rendezvous::stop_job(tcp(port, "secret"), "job", "me", kPatience).ok());
+    CHECK(rendezvous::operate(tcp(port, "secret"), "job", rendezvous::StopJob{}, "me", kPatience)
+              .ok());
   }
 }
 

@@ -226,8 +226,8 @@ TEST_CASE("a journal that fails stops the server, and nothing more is said", "[s
   CHECK(heard.said.size() == 0);  // not even JoinAccepted: it could not be remembered
   Inbox<std::string> answers;
   world.thread.on_io([&] {
-    world.core->request_stop("job", "me", [&answers](bool accepted, const std::string& text) {
-      answers.put(accepted ? "accepted" : text);
+    world.core->operate("job", "me", StopJob{}, [&answers](const OrderAnswer& answer) {
+      answers.put(answer.accepted() ? "accepted" : answer.text);
     });
   });
   CHECK(answers.next() == "the server's journal failed");
@@ -270,9 +270,9 @@ TEST_CASE("an operator's stop is answered once", "[server_core]") {
   run_up(world, session, heard, "job");
   Inbox<bool> answers;
   world.thread.on_io([&] {
-    const auto answer = [&answers](bool accepted, const std::string&) { answers.put(accepted); };
-    world.core->request_stop("another", "me", answer);
-    world.core->request_stop("job", "me", answer);
+    const auto answer = [&answers](const OrderAnswer& given) { answers.put(given.accepted()); };
+    world.core->operate("another", "me", StopJob{}, answer);
+    world.core->operate("job", "me", StopJob{}, answer);
   });
   CHECK(answers.next() == false);
   CHECK(answers.next() == true);
@@ -308,8 +308,8 @@ TEST_CASE("a server that closes ends no job and does nothing more", "[server_cor
   CHECK(late.closed.next() == "the server is going away");
   Inbox<bool> answers;
   world.thread.on_io([&] {
-    world.core->request_stop(
-        "job", "me", [&answers](bool accepted, const std::string&) { answers.put(accepted); });
+    world.core->operate("job", "me", StopJob{},
+                        [&answers](const OrderAnswer& given) { answers.put(given.accepted()); });
   });
   CHECK(answers.next() == false);
 }

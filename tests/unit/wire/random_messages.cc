@@ -119,6 +119,7 @@ NodeFacts RandomMessages::facts() {
   out.dialed_addr = name(true);
   out.slots = 1 + number(64);
   out.node_rank = maybe<std::uint32_t>([&] { return number(100); });
+  out.scheduler_index = maybe<std::uint32_t>([&] { return number(100); });
   out.boot_id = name(true);
   out.agent_pid = number(1U << 22U);
   out.user = name(true);
@@ -339,7 +340,7 @@ ServerMessage RandomMessages::server_message(std::size_t alternative) {
     case 6: out.body = HeartbeatAck{rng_.next()}; break;
     case 7: out.body = JobEventNotice{event(), duration()}; break;
     case 8: out.body = OutcomeNotice{outcome()}; break;
-    case 9: out.body = Evicted{text()}; break;
+    case 9: out.body = Evicted{text(), number(2) == 1}; break;
     case 10: out.body = Stale{text(), envelope()}; break;
     default: out.body = ServerLeaving{text()};
   }

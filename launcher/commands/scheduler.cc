@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/commands/scheduler.h"
+
+#include <array>
+#include <charconv>
+
+namespace muster::launcher {
+namespace {
+
+struct Scheduler {
+  const char* proof;  // a variable that only it sets
+  const char* index;
+};
+
+// The names are those of each scheduler's documentation.
+constexpr std::array<Scheduler, 5> kSchedulers{{{"SLURM_JOB_ID", "SLURM_NODEID"},
+                                                {"JOB_COMPLETION_INDEX", "JOB_COMPLETION_INDEX"},
+                                                {"LWS_WORKER_INDEX", "LWS_WORKER_INDEX"},
+                                                {"VC_TASK_INDEX", "VC_TASK_INDEX"},
+                                                {"VK_TASK_INDEX", "VK_TASK_INDEX"}}};
+
+std::optional<std::uint32_t> number(const std::string& text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::optional<SchedulerPlace> scheduler_place(const EnvironmentMap& environment) {
+  if (environment.contains("MUSTER_GENERATION")) return std::nullopt;
+  for (const Scheduler& scheduler : kSchedulers) {
+    const auto index = environment.find(scheduler.index);
+    if (index == environment.end() || !environment.contains(scheduler.proof)) continue;
+    if (const std::optional<std::uint32_t> place = number(index->second)) {
+      return SchedulerPlace{*place, scheduler.index};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace muster::launcher
