@@ -173,20 +173,20 @@ void Checks::check_order(const std::vector<rendezvous::Action>& actions) {
   }
 }
 
-void Checks::bounded(const std::vector<rendezvous::RunRecord>& known,
-                     const std::vector<rendezvous::JobView>& view, std::size_t streams) {
+void Checks::bounded(const std::vector<rendezvous::RunRecord>& known, std::size_t connected,
+                     std::size_t streams) {
   constexpr std::size_t kRuns = 8;
   constexpr std::size_t kLeaves = 16;
   constexpr std::size_t kFailures = 64;
   if (known.size() > kRuns) fail("B1: the server knows " + std::to_string(known.size()) + " runs");
   for (const rendezvous::RunRecord& run : known) {
-    std::set<NodeName> of_life;
-    if (run.life) {
-      for (const MemberRanks& member : run.life->ranks)
-        of_life.insert(member.node);
-    }
+    const auto of_life = [&](const NodeName& node) {
+      return run.life &&
+             std::any_of(run.life->ranks.begin(), run.life->ranks.end(),
+                         [&](const MemberRanks& member) { return member.node == node; });
+    };
     for (const rendezvous::NodeRecord& node : run.nodes) {
-      if (!node.member && !of_life.contains(node.node)) {
+      if (!node.member && !of_life(node.node)) {
         fail("B1: node " + node.node + ", which is gone, is remembered");
       }
       if (node.causes.size() > options_.slots + 1) fail("B1: too many causes of " + node.node);
@@ -196,15 +196,19 @@ void Checks::bounded(const std::vector<rendezvous::RunRecord>& known,
       fail("B1: leaves or other names of a run are remembered without end");
     }
   }
-  std::size_t connected = 0;
-  for (const rendezvous::JobView& job : view) {
-    for (const rendezvous::MemberView& member : job.members)
-      connected += member.connected ? 1U : 0U;
-  }
   if (connected > streams && !server_.leaves) {
     fail("B2: " + std::to_string(connected) + " members are connected over " +
          std::to_string(streams) + " streams");
   }
+}
+
+void Checks::shown(const std::vector<rendezvous::JobView>& view, std::size_t connected) {
+  std::size_t seen = 0;
+  for (const rendezvous::JobView& job : view) {
+    for (const rendezvous::MemberView& member : job.members)
+      seen += member.connected ? 1U : 0U;
+  }
+  if (seen != connected) fail("B2: " + std::to_string(seen) + " members are shown as connected");
 }
 
 void Checks::check_prepare(const ServerMessage& message, const Prepare& prepare) {
@@ -234,8 +238,10 @@ void Checks::check_prepare(const ServerMessage& message, const Prepare& prepare)
   if (message.envelope.generation != assignment.generation) {
     fail("Prepare's envelope names another generation in " + key);
   }
-  const auto [known, is_new] = rounds_.try_emplace(key, Round{assignment.members});
-  if (!is_new && known->second.members != assignment.members) {
+  const auto [known, is_new] = rounds_.try_emplace(key);
+  if (is_new) {
+    known->second.members = assignment.members;
+  } else if (known->second.members != assignment.members) {
     fail("R1: two members were sent different assignments in " + key);
   }
 }
@@ -503,19 +509,19 @@ void Checks::check_start(const NodeTruth& node, const agent::StartWorkers& start
 
 // Guarantee 2: where a node lives and was not written off, its older workers are gone.
 void Checks::check_older(const NodeTruth& node, const agent::StartWorkers& start) {
-  for (const ProcessPtr& process : all_()) {
-    const bool same = process->run == start.run && process->generation == start.generation;
-    if (same || !process->alive() || excused(*process, start)) continue;
-    if (process->run == start.run && process->generation > start.generation) {
-      fail("G2: " + node.name + " starts " + text_of(start.generation) + " while newer " +
-           text_of(process->generation) + " runs");
-      return;
-    }
-    fail("G2: " + node.name + " starts " + text_of(start.generation) + " while rank " +
-         std::to_string(process->rank) + " of " + text_of(process->generation) + " on node " +
-         std::to_string(process->node) + " lives");
+  const Process* older = find_process_([&](const Process& process) {
+    const bool same = process.generation == start.generation && process.run == start.run;
+    return !same && process.alive() && !excused(process, start);
+  });
+  if (older == nullptr) return;
+  if (older->run == start.run && older->generation > start.generation) {
+    fail("G2: " + node.name + " starts " + text_of(start.generation) + " while newer " +
+         text_of(older->generation) + " runs");
     return;
   }
+  fail("G2: " + node.name + " starts " + text_of(start.generation) + " while rank " +
+       std::to_string(older->rank) + " of " + text_of(older->generation) + " on node " +
+       std::to_string(older->node) + " lives");
 }
 
 bool Checks::excused(const Process& process, const agent::StartWorkers& start) const {

@@ -70,9 +70,12 @@ class Checks {
   // After a step's writes the journal must hold what the server knows.
   void journaled(const std::vector<rendezvous::RunRecord>& journal,
                  const std::vector<rendezvous::RunRecord>& known);
-  // Nothing is kept for ever: all that a server of `streams` open streams knows.
-  void bounded(const std::vector<rendezvous::RunRecord>& known,
-               const std::vector<rendezvous::JobView>& view, std::size_t streams);
+  // Nothing is kept for ever: all that a server of `streams` open streams knows, and how many of
+  // its members are connected.
+  void bounded(const std::vector<rendezvous::RunRecord>& known, std::size_t connected,
+               std::size_t streams);
+  // What people are shown is what is.
+  void shown(const std::vector<rendezvous::JobView>& view, std::size_t connected);
   // `torn`: the server died before it had carried out all of its actions.
   void server_stepped(const rendezvous::Event& event,
                       const std::vector<rendezvous::Action>& actions, bool torn);
@@ -80,8 +83,9 @@ class Checks {
   // Before the actions are carried out.
   void agent_stepped(const NodeTruth& node, const agent::Event& event,
                      const std::vector<agent::Action>& actions);
-  // Every living process of the world; asked when workers start.
-  void set_all_processes(std::function<std::vector<ProcessPtr>()> all) { all_ = std::move(all); }
+  // The first process of the world, by node, of which `is_it` is true; asked when workers start.
+  using FindProcess = std::function<const Process*(const std::function<bool(const Process&)>&)>;
+  void set_find_process(FindProcess find) { find_process_ = std::move(find); }
 
   // Long after the last agent: the server owes nobody anything.
   void long_after();
@@ -151,7 +155,7 @@ class Checks {
 
   const Scheduler& clock_;
   const SimOptions& options_;
-  std::function<std::vector<ProcessPtr>()> all_;
+  FindProcess find_process_;
   std::optional<std::string> failure_;
   std::map<std::size_t, AgentRecord> agents_;
   ServerRecord server_;

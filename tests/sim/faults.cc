@@ -45,21 +45,21 @@ void World::plan_faults() {
 
 void World::break_stream(std::size_t node) {
   if (const StreamPtr stream = nodes_[node]->stream()) {
-    note("fault", "break the stream of " + nodes_[node]->truth().name);
+    note("fault", [&] { return "break the stream of " + nodes_[node]->truth().name; });
     cut(stream, between(0s, 20ms), between(0s, 20ms));
   }
 }
 
 void World::half_open_stream(std::size_t node) {
   if (const StreamPtr stream = nodes_[node]->stream()) {
-    note("fault", "half-open the stream of " + nodes_[node]->truth().name);
+    note("fault", [&] { return "half-open the stream of " + nodes_[node]->truth().name; });
     cut(stream, between(0s, 12s), between(0s, 12s));
   }
 }
 
 void World::stall_stream(std::size_t node) {
   if (const StreamPtr stream = nodes_[node]->stream()) {
-    note("fault", "stall the stream of " + nodes_[node]->truth().name);
+    note("fault", [&] { return "stall the stream of " + nodes_[node]->truth().name; });
     stream->stalled_until = clock.now() + between(100ms, 9s);
   }
 }
@@ -77,7 +77,7 @@ void World::kill_agent(std::size_t node) {
 void World::signal_agent(std::size_t node) {
   if (!nodes_[node]->runs() || (options.hosted && node == 0 && server_stalls_)) return;
   const int signal = rng.below(2) == 0 ? 15 : 2;
-  note("fault", "signal the agent of " + nodes_[node]->truth().name);
+  note("fault", [&] { return "signal the agent of " + nodes_[node]->truth().name; });
   if (options.hosted && node == 0 && server_ && rng.below(2) == 0) {
     step_server(rendezvous::ServerStopping{"its host was told to stop"});
   }

@@ -47,7 +47,7 @@ TEST_CASE("the journal on disk is the journal in memory, under every seed") {
     if (!options.hosted) options.server_kills = 0.05;
     const testing::TempDir folder;
     std::unique_ptr<rendezvous::Journal> journal = open(file_in(folder));
-    World world(options, false);
+    World world(options);
     world.on_journal = [&](const std::vector<rendezvous::Action>& actions,
                            const std::vector<rendezvous::RunRecord>& truth) {
       const absl::Status committed = journal->commit(actions);

@@ -20,6 +20,7 @@ namespace {
 
 constexpr const char* kUsage = R"(usage:
   sim --seeds N [--first-seed S]   runs them; a line for each that fails; exit 1 if one does
+      [--hashes]                   and a line for each that says what tells two runs of it apart
   sim --bugs                       lists the bugs that can be planted
   sim --seed S [--minimise]        shows everything that happens under this seed, or under the
                                    smallest world found that fails in the same way
@@ -34,6 +35,7 @@ struct Command {
   std::uint64_t first = 1;
   std::optional<std::uint64_t> seeds;
   bool minimise = false;
+  bool hashes = false;
   std::size_t lines = SIZE_MAX;
   SimOptions options;
 };
@@ -83,6 +85,8 @@ bool apply_switch(const std::string& flag, Command& command) {
   SimOptions& options = command.options;
   if (flag == "--minimise") {
     command.minimise = true;
+  } else if (flag == "--hashes") {
+    command.hashes = true;
   } else if (flag == "--plain") {
     options.slots = 1;
     options.mixed_slots = false;
@@ -163,14 +167,25 @@ void name_seed(int signal) {
   std::raise(signal);
 }
 
-int run_many(std::uint64_t first, std::uint64_t seeds) {
+// All that happened and all that was noticed: equal before and after a change that is only to make
+// the simulator faster.
+void tell_hash(const World& world) {
+  std::uint64_t noticed = 0;
+  for (const auto& [what, count] : world.checks.tally)
+    noticed = hash_text(what, noticed ^ count);
+  std::cout << "seed " << world.options.seed << ": " << world.steps() << " steps, " << std::hex
+            << world.hash() << ", " << noticed << std::dec << "\n";
+}
+
+int run_many(std::uint64_t first, std::uint64_t seeds, bool hashes) {
   for (const int signal : {SIGABRT, SIGSEGV, SIGFPE, SIGBUS, SIGILL})
     std::signal(signal, name_seed);
   bool failed = false;
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
     running_seed = seed;
-    World world(SimOptions::from_seed(seed), false);
+    World world(SimOptions::from_seed(seed), hashes ? Notes::kHash : Notes::kNone);
     world.run();
+    if (hashes) tell_hash(world);
     if (!world.failure()) continue;
     failed = true;
     std::cout << "FAILED " << seed << " " << *world.failure() << std::endl;
@@ -181,7 +196,7 @@ int run_many(std::uint64_t first, std::uint64_t seeds) {
 int show(const Command& command) {
   SimOptions options = command.options;
   if (command.minimise) options = minimise(options);
-  World world(options, true);
+  World world(options, Notes::kTrace);
   world.run();
   const std::vector<std::string>& trace = world.trace();
   const std::size_t first = trace.size() > command.lines ? trace.size() - command.lines : 0;
@@ -207,6 +222,6 @@ int main(int argc, char** argv) {
     return 0;
   }
   const muster::sim::Command command = muster::sim::parse(arguments);
-  return command.seeds ? muster::sim::run_many(command.first, *command.seeds)
+  return command.seeds ? muster::sim::run_many(command.first, *command.seeds, command.hashes)
                        : muster::sim::show(command);
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr int kMostRuns = 300;
 
 std::optional<std::string> failure_of(const SimOptions& options) {
-  World world(options, false);
+  World world(options);
   world.run();
   return world.failure();
 }

@@ -77,7 +77,7 @@ void Node::freeze(Duration length) {
   frozen_ = true;
   for (const ProcessPtr& process : truth_.processes)
     process->frozen = true;
-  world_.note(truth_.name, "frozen for " + format_duration(length));
+  world_.note(truth_.name, [&] { return "frozen for " + format_duration(length); });
   later(length, [this] { wake(); });
 }
 
@@ -110,7 +110,9 @@ void Node::later(Duration delay, std::function<void()> what) {
 }
 
 void Node::step(const agent::Event& event) {
-  if (!std::holds_alternative<agent::Tick>(event)) world_.note(truth_.name, text(event));
+  if (!std::holds_alternative<agent::Tick>(event)) {
+    world_.note(truth_.name, [&] { return text(event); });
+  }
   if (const auto* said = std::get_if<agent::ServerSaid>(&event)) {
     if (std::holds_alternative<HeartbeatAck>(said->message.body) ||
         std::holds_alternative<JoinAccepted>(said->message.body)) {
@@ -125,9 +127,9 @@ void Node::step(const agent::Event& event) {
   std::vector<agent::Action> actions = agent_->step(event, world_.clock.now());
   world_.planted.does(truth_, event, actions);
   world_.checks.agent_stepped(truth_, event, actions);
-  for (const agent::Action& action : actions) {
-    world_.note(truth_.name, "  " + text(action));
-    carry_out(action);
+  for (agent::Action& action : actions) {
+    world_.note(truth_.name, [&] { return "  " + text(action); });
+    carry_out(std::move(action));
     if (!agent_) return;
   }
   arm_timer();
@@ -149,7 +151,7 @@ void Node::arm_timer() {
   });
 }
 
-void Node::carry_out(const agent::Action& action) {
+void Node::carry_out(agent::Action&& action) {
   if (const auto* open = std::get_if<agent::Connect>(&action)) {
     connect(open->delay);
   } else if (std::holds_alternative<agent::Disconnect>(action)) {
@@ -157,8 +159,8 @@ void Node::carry_out(const agent::Action& action) {
     if (stream_) world_.close_by_agent(stream_);
     stream_.reset();
     truth_.stream_open = truth_.stream_up = false;
-  } else if (const auto* send = std::get_if<agent::Send>(&action)) {
-    if (stream_) world_.send_to_server(stream_, send->message);
+  } else if (auto* send = std::get_if<agent::Send>(&action)) {
+    if (stream_) world_.send_to_server(stream_, std::move(send->message));
   } else if (const auto* hold = std::get_if<agent::HoldMasterPort>(&action)) {
     hold_port(hold->attempt);
   } else if (const auto* start = std::get_if<agent::StartWorkers>(&action)) {

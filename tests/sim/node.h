@@ -42,7 +42,7 @@ class Node {
  private:
   void post(agent::Event event);  // to the agent, unless it is frozen
   void step(const agent::Event& event);
-  void carry_out(const agent::Action& action);
+  void carry_out(agent::Action&& action);
   void arm_timer();
   void wake();
   void connect(Duration delay);

@@ -25,7 +25,7 @@ TEST_CASE("both machines keep their promises under every seed") {
   std::map<std::string, std::uint64_t> tally;
   std::uint64_t failures = 0;
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    World world(SimOptions::from_seed(seed), false);
+    World world(SimOptions::from_seed(seed));
     world.run();
     for (const auto& [what, count] : world.checks.tally)
       tally[what] += count;
@@ -70,7 +70,7 @@ TEST_CASE("a server that stands still loses nobody") {
     options.policy.server_grace = 30s;
     options.server_stalls = 0.08;
     options.longest_work = 25s;
-    World world(options, false);
+    World world(options);
     world.run();
     INFO("seed " << seed << ": " << world.failure().value_or(""));
     CHECK_FALSE(world.failure());
@@ -83,8 +83,8 @@ TEST_CASE("a server that stands still loses nobody") {
 
 TEST_CASE("a seed replays exactly") {
   for (const std::uint64_t seed : {3U, 77U}) {
-    World first(SimOptions::from_seed(seed), false);
-    World second(SimOptions::from_seed(seed), true);
+    World first(SimOptions::from_seed(seed), Notes::kHash);
+    World second(SimOptions::from_seed(seed), Notes::kTrace);
     first.run();
     second.run();
     CHECK(first.hash() == second.hash());

@@ -99,8 +99,10 @@ void forge_confirmations(Planted& planted, Actions& actions, bool known) {
   for (rendezvous::Action& action : actions) {
     if (sent<StopOrder>(action) == nullptr) continue;
     const auto& send = std::get<rendezvous::Send>(action);
-    planted.forged.push_back(
-        {rendezvous::AgentSaid{send.session, "", {send.message.envelope, StopConfirmed{}}}, known});
+    Planted::Forged& forged = planted.forged.emplace_back();
+    forged.event =
+        rendezvous::AgentSaid{send.session, "", {send.message.envelope, StopConfirmed{}}};
+    forged.known = known;
   }
 }
 

@@ -40,6 +40,7 @@ class Planted {
  public:
   explicit Planted(const std::string& name) : bug_(find_bug(name)) {}
 
+  bool changes_what_is_heard() const { return bug_ != nullptr && bug_->hears != nullptr; }
   void hears(std::optional<rendezvous::Event>& event) {
     if (bug_ != nullptr && bug_->hears != nullptr) bug_->hears(*this, event);
   }

@@ -18,7 +18,7 @@ std::optional<std::uint64_t> noticed(const Bug& bug) {
   for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SimOptions options = SimOptions::from_seed(seed);
     options.planted = bug.name;
-    World world(options, false);
+    World world(options);
     world.run();
     if (world.failure() && world.failure()->starts_with(bug.breaks)) return seed;
   }

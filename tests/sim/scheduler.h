@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -20,7 +21,15 @@ class Scheduler {
 
   // REQUIRES: when >= now(); an earlier one happens now.
   void at(Instant when, std::function<void()> what) {
-    heap_.push_back({std::max(when, now_), ++sequence_, std::move(what)});
+    std::size_t place = deeds_.size();
+    if (free_.empty()) {
+      deeds_.push_back(std::move(what));
+    } else {
+      place = free_.back();
+      free_.pop_back();
+      deeds_[place] = std::move(what);
+    }
+    heap_.push_back({std::max(when, now_), ++sequence_, place});
     std::push_heap(heap_.begin(), heap_.end(), later);
   }
   void after(Duration delay, std::function<void()> what) { at(now_ + delay, std::move(what)); }
@@ -29,10 +38,12 @@ class Scheduler {
   bool run_one() {
     if (heap_.empty()) return false;
     std::pop_heap(heap_.begin(), heap_.end(), later);
-    Entry next = std::move(heap_.back());
+    const Entry next = heap_.back();
     heap_.pop_back();
     now_ = next.when;
-    next.what();
+    const std::function<void()> what = std::exchange(deeds_[next.deed], nullptr);
+    free_.push_back(next.deed);
+    what();
     return true;
   }
 
@@ -40,7 +51,7 @@ class Scheduler {
   struct Entry {
     Instant when;
     std::uint64_t sequence = 0;
-    std::function<void()> what;
+    std::size_t deed = 0;  // its place in `deeds_`: the heap moves its entries a lot
   };
   static bool later(const Entry& a, const Entry& b) {
     return a.when != b.when ? a.when > b.when : a.sequence > b.sequence;
@@ -49,6 +60,8 @@ class Scheduler {
   Instant now_;
   std::uint64_t sequence_ = 0;
   std::vector<Entry> heap_;
+  std::vector<std::function<void()>> deeds_;
+  std::vector<std::size_t> free_;  // places in `deeds_`
 };
 
 }  // namespace muster::sim

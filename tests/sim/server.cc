@@ -51,29 +51,41 @@ void World::step_server(const rendezvous::Event& event) {
     if (std::holds_alternative<rendezvous::StreamLost>(event)) ++ends_unread_;
     return server_unread_.push_back(event);
   }
-  if (!std::holds_alternative<rendezvous::Tick>(event)) note("server", text(event));
-  std::optional<rendezvous::Event> heard = event;
-  planted.hears(heard);
-  std::vector<rendezvous::Action> actions;
-  if (heard) actions = server_->step(*heard, server_now());
+  if (!std::holds_alternative<rendezvous::Tick>(event)) {
+    note("server", [&] { return text(event); });
+  }
+  std::vector<rendezvous::Action> actions =
+      planted.changes_what_is_heard() ? step_changed(event) : server_->step(event, server_now());
   planted.orders(actions);
   ++steps_;
   const bool dies = crashes_in_step_ && !actions.empty();
   if (dies && rng.below(4) == 0) return crash_server();  // before anything was written
   rendezvous::write_down(actions, journal_);
   if (on_journal) on_journal(actions, journal_);
-  const std::vector<rendezvous::Action> decided = actions;
-  // What was written stands; of the rest the first part left before the end.
-  if (dies) actions.resize(rng.below(actions.size() + 1));
-  checks.server_stepped(event, actions, dies);
-  judge(event, decided);
-  for (const rendezvous::Action& action : actions) {
-    note("server", "  " + text(action));
-    carry_out(action);
+  if (dies) {
+    // What was written stands; of the rest the first part left before the end.
+    const std::vector<rendezvous::Action> decided = actions;
+    actions.resize(rng.below(actions.size() + 1));
+    checks.server_stepped(event, actions, true);
+    judge(event, decided);
+  } else {
+    checks.server_stepped(event, actions, false);
+    judge(event, actions);
+  }
+  for (rendezvous::Action& action : actions) {
+    note("server", [&] { return "  " + text(action); });
+    carry_out(std::move(action));
   }
   if (dies) return crash_server();
   arm_server_timer();
   hear_forged();
+}
+
+std::vector<rendezvous::Action> World::step_changed(const rendezvous::Event& event) {
+  std::optional<rendezvous::Event> heard = event;
+  planted.hears(heard);
+  if (!heard) return {};
+  return server_->step(*heard, server_now());
 }
 
 // Who does not need to see what arrives, only what was decided.
@@ -83,8 +95,10 @@ void World::judge(const rendezvous::Event& event, const std::vector<rendezvous::
     std::vector<rendezvous::RunRecord> known = server_->records();
     planted.knows(known);
     checks.journaled(journal_, known);
-    const std::size_t open = streams_.size() + ends_unread_;
-    checks.bounded(known, server_->view(server_now()), open);
+    const std::size_t connected = server_->connected();
+    checks.bounded(known, connected, streams_.size() + ends_unread_);
+    // All of it can be shown at any time; nothing else depends on that.
+    if (++judged_ % 16 == 0) checks.shown(server_->view(server_now()), connected);
   }
   const rendezvous::Event nothing = rendezvous::HostStalled{};
   const auto disagreement = model_.stepped(unheard_ ? nothing : event, actions, server_now());
@@ -123,7 +137,7 @@ void World::arm_server_timer() {
 void World::stall_server() {
   if (!server_ || server_stalls_) return;
   const Duration length = between(1s, 12s);
-  note("fault", "stall the server for " + format_duration(length));
+  note("fault", [&] { return "stall the server for " + format_duration(length); });
   if (options.hosted) nodes_[0]->freeze(length);
   server_stalls_ = true;
   clock.after(length, [this, length, life = server_life_] {
@@ -142,10 +156,10 @@ void World::stall_server() {
   });
 }
 
-void World::carry_out(const rendezvous::Action& action) {
-  if (const auto* send = std::get_if<rendezvous::Send>(&action)) {
+void World::carry_out(rendezvous::Action&& action) {
+  if (auto* send = std::get_if<rendezvous::Send>(&action)) {
     const auto stream = streams_.find(send->session);
-    if (stream != streams_.end()) send_to_agent(stream->second, send->message);
+    if (stream != streams_.end()) send_to_agent(stream->second, std::move(send->message));
   } else if (const auto* close = std::get_if<rendezvous::CloseSession>(&action)) {
     close_by_server(close->session);
   } else if (std::holds_alternative<rendezvous::JobOver>(action) && server_ends_with_host_) {
@@ -169,6 +183,7 @@ StreamPtr World::connect(std::size_t node, std::uint64_t agent_life) {
   stream->node = node;
   stream->agent_life = agent_life;
   stream->server_life = server_life_;
+  if (!options.hosted || node > 0) stream->peer = node_address(node);
   streams_[stream->session] = stream;
   return stream;
 }
@@ -176,20 +191,19 @@ StreamPtr World::connect(std::size_t node, std::uint64_t agent_life) {
 void World::send_to_server(const StreamPtr& stream, AgentMessage message) {
   Instant when = std::max(clock.now() + delay(), stream->last_to_server);
   stream->last_to_server = when = std::max(when, stream->stalled_until);
-  clock.at(when, [this, stream, message = std::move(message)] {
+  clock.at(when, [this, stream, message = std::move(message)]() mutable {
     if (stream->cut_at && clock.now() >= *stream->cut_at) return;
     if (!server_ || stream->server_life != server_life_ || !stream->server_open) return;
-    const std::string peer = options.hosted && stream->node == 0 ? "" : node_address(stream->node);
-    step_server(rendezvous::AgentSaid{stream->session, peer, message});
+    step_server(rendezvous::AgentSaid{stream->session, stream->peer, std::move(message)});
   });
 }
 
 void World::send_to_agent(const StreamPtr& stream, ServerMessage message) {
   Instant when = std::max(clock.now() + delay(), stream->last_to_agent);
   stream->last_to_agent = when = std::max(when, stream->stalled_until);
-  clock.at(when, [this, stream, message = std::move(message)] {
+  clock.at(when, [this, stream, message = std::move(message)]() mutable {
     if (stream->cut_at && clock.now() >= *stream->cut_at) return;
-    nodes_[stream->node]->said(stream, message);
+    nodes_[stream->node]->said(stream, std::move(message));
   });
 }
 

@@ -19,23 +19,24 @@ constexpr Duration kTimeToForget = 60s;
 
 }  // namespace
 
-World::World(const SimOptions& from, bool keep_trace)
+World::World(const SimOptions& from, Notes notes)
     : options(from),
       rng(from.seed),
       checks(clock, options),
       planted(from.planted),
       model_(options),
       reasons_(options),
-      keep_trace_(keep_trace) {
+      notes_(notes) {
   for (std::size_t i = 0; i < options.agents; ++i) {
     nodes_.push_back(std::make_unique<Node>(*this, i));
   }
-  checks.set_all_processes([this] {
-    std::vector<ProcessPtr> all;
+  checks.set_find_process([this](const auto& is_it) -> const Process* {
     for (const auto& node : nodes_) {
-      all.insert(all.end(), node->processes().begin(), node->processes().end());
+      for (const ProcessPtr& process : node->processes()) {
+        if (is_it(*process)) return process.get();
+      }
     }
-    return all;
+    return nullptr;
   });
 }
 
@@ -46,19 +47,18 @@ Duration World::between(Duration low, Duration high) {
   return low + Duration(static_cast<Duration::rep>(rng.below(width + 1)));
 }
 
-void World::note(const std::string& who, const std::string& what) {
-  ++steps_;
+void World::keep(std::string_view who, const std::string& what) {
   hash_ = hash_text(what, hash_ ^ static_cast<std::uint64_t>(clock.now().since_origin.count()));
-  if (!keep_trace_) return;
-  trace_.push_back("[" + std::to_string(to_seconds(clock.now().since_origin)) + "] " + who + ": " +
-                   what);
+  if (notes_ != Notes::kTrace) return;
+  trace_.push_back("[" + std::to_string(to_seconds(clock.now().since_origin)) + "] " +
+                   std::string(who) + ": " + what);
 }
 
-bool World::all_ended() const {
-  for (const auto& node : nodes_) {
-    if (node->runs() || !node->ever_ran()) return false;
-  }
-  return true;
+// REQUIRES: quiet.
+bool World::all_ended() {
+  while (ended_ < nodes_.size() && !nodes_[ended_]->runs() && nodes_[ended_]->ever_ran())
+    ++ended_;
+  return ended_ == nodes_.size();
 }
 
 void World::run() {

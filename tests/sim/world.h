@@ -13,6 +13,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -36,6 +38,7 @@ struct Stream {
   std::size_t node = 0;
   std::uint64_t agent_life = 0;
   std::uint64_t server_life = 0;
+  std::string peer;         // the agent's address, as the server sees it
   bool agent_open = true;   // the agent was not told of its end and did not end it
   bool server_open = true;  // nor the server
   std::optional<Instant> cut_at;
@@ -45,9 +48,12 @@ struct Stream {
 };
 using StreamPtr = std::shared_ptr<Stream>;
 
+// What a world keeps of all that happens, in words: making them takes longer than the rest.
+enum class Notes : std::uint8_t { kNone, kHash, kTrace };
+
 class World {
  public:
-  World(const SimOptions& options, bool keep_trace);
+  explicit World(const SimOptions& options, Notes notes = Notes::kNone);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -56,7 +62,7 @@ class World {
   void run();
 
   const std::optional<std::string>& failure() const { return checks.failure(); }
-  std::uint64_t hash() const { return hash_; }
+  std::uint64_t hash() const { return hash_; }  // of everything noted; Notes::kNone: 0
   std::uint64_t steps() const { return steps_; }
   const std::vector<std::string>& trace() const { return trace_; }
 
@@ -74,19 +80,32 @@ class World {
 
   bool chance(double probability) { return !quiet && rng.unit() < probability; }
   Duration between(Duration low, Duration high);
-  void note(const std::string& who, const std::string& what);
+  // `what`: a text, or what makes one.
+  template <class What>
+  void note(std::string_view who, const What& what) {
+    ++steps_;
+    if (notes_ == Notes::kNone) return;
+    if constexpr (std::is_invocable_v<const What&>) {
+      keep(who, what());
+    } else {
+      keep(who, what);
+    }
+  }
   StreamPtr connect(std::size_t node, std::uint64_t agent_life);  // null: refused
   void send_to_server(const StreamPtr& stream, AgentMessage message);
   void close_by_agent(const StreamPtr& stream);
   void agent_ended(std::size_t node);  // finished or killed
 
  private:
+  void keep(std::string_view who, const std::string& what);
+
   // ---- server.cc
   void start_server();
   void kill_server();
   void step_server(const rendezvous::Event& event);
   Instant server_now() const { return clock.now() - server_stalled_; }
-  void carry_out(const rendezvous::Action& action);
+  std::vector<rendezvous::Action> step_changed(const rendezvous::Event& event);
+  void carry_out(rendezvous::Action&& action);
   void arm_server_timer();
   void judge(const rendezvous::Event& event, const std::vector<rendezvous::Action>& actions);
   void hear_forged();
@@ -114,9 +133,10 @@ class World {
   void order_drain();
   void end_faults();
   void watch_leases();
-  bool all_ended() const;
+  bool all_ended();
 
   std::vector<std::unique_ptr<Node>> nodes_;
+  std::size_t ended_ = 0;  // of these, the first that all ended: when quiet, no agent starts
   std::unique_ptr<rendezvous::Rendezvous> server_;
   std::uint64_t server_life_ = 0;
   std::uint64_t server_timer_ = 0;
@@ -135,10 +155,11 @@ class World {
   Model model_;
   Reasons reasons_;
   bool unheard_ = false;  // a planted bug forged what the server hears now
-  bool keep_trace_;
+  Notes notes_;
   std::vector<std::string> trace_;
   std::uint64_t hash_ = 0;
   std::uint64_t steps_ = 0;
+  std::uint64_t judged_ = 0;
 };
 
 }  // namespace muster::sim

@@ -85,6 +85,7 @@ class Job {
   std::optional<Instant> next_deadline() const;
   JobView view(Instant now) const;
   RunRecord whole_record() const;
+  std::size_t connected() const;  // members
 
   // ---- questions
   const JobSpec& spec() const { return spec_; }
@@ -168,7 +169,10 @@ class Job {
   void end();
   void advance();
   bool advance_once();
-  void act(Action action) { out_.push_back(std::move(action)); }
+  template <class Order>
+  void act(Order order) {
+    out_.emplace_back(std::move(order));
+  }
   Envelope envelope(const Member& member, Generation generation) const;
   void send(const Member& member, Generation generation, ServerBody body);
   void send(const Member& member, ServerBody body) { send(member, generation_, std::move(body)); }
@@ -195,6 +199,8 @@ class Job {
   ProgressRecord progress_record() const;
   LifeRecord life_record() const;
   std::optional<NodeRecord> node_record(const NodeName& name) const;
+  NodeRecord less_torn_down(const NodeName& name, const Member* member,
+                            const MemberRanks* ranks) const;
   WallTime wall(Instant at) const;
   std::optional<WallTime> wall(std::optional<Instant> at) const;
   Instant past(WallTime at) const;

@@ -38,6 +38,8 @@ std::optional<Instant> Job::past(std::optional<WallTime> at) const {
 void Job::take(std::vector<Action>& out) {
   if (stirred_) write_down_changes(out);
   stirred_ = false;
+  if (out.empty()) return out.swap(out_);
+  out.reserve(out.size() + out_.size());
   std::move(out_.begin(), out_.end(), std::back_inserter(out));
   out_.clear();
 }
@@ -151,23 +153,36 @@ LifeRecord Job::life_record() const {
 
 // nullopt: nothing of this node need survive.
 std::optional<NodeRecord> Job::node_record(const NodeName& name) const {
-  NodeRecord record;
-  record.node = name;
   const auto member = members_.find(name);
   const MemberRanks* ranks = life_ ? ranks_of(name) : nullptr;
   if (member == members_.end() && ranks == nullptr) return std::nullopt;
-  if (member != members_.end()) {
-    const Member& from = member->second;
+  NodeRecord record =
+      less_torn_down(name, member == members_.end() ? nullptr : &member->second, ranks);
+  if (ranks == nullptr) return record;
+  for (const Failure& failure : life_->torn_down) {
+    if (failure.node == name) record.torn_down.push_back(failure);
+  }
+  return record;
+}
+
+// `member`, `ranks`: null where it has none.
+NodeRecord Job::less_torn_down(const NodeName& name, const Member* member,
+                               const MemberRanks* ranks) const {
+  NodeRecord record;
+  record.node = name;
+  if (member != nullptr) {
     record.member =
-        MemberRecord{from.facts,   from.observed_addr, from.incarnation,       from.role,
-                     from.leaving, from.work,          working_.contains(name)};
+        MemberRecord{member->facts,   member->observed_addr, member->incarnation,    member->role,
+                     member->leaving, member->work,          working_.contains(name)};
   }
   if (ranks == nullptr) return record;
   record.started = life_->announced.contains(name);
-  for (std::uint32_t rank = ranks->first_rank; rank < ranks->first_rank + ranks->count; ++rank) {
-    if (life_->exited.contains(rank)) record.exited.push_back(rank);
-    if (life_->done.contains(rank)) record.done.push_back(rank);
-  }
+  const auto own = [&](const std::set<std::uint32_t>& all) {
+    return std::vector<std::uint32_t>(all.lower_bound(ranks->first_rank),
+                                      all.lower_bound(ranks->first_rank + ranks->count));
+  };
+  record.exited = own(life_->exited);
+  record.done = own(life_->done);
   const auto causes = life_->causes_of.find(name);
   if (causes != life_->causes_of.end()) {
     for (const std::size_t index : causes->second) {
@@ -176,25 +191,43 @@ std::optional<NodeRecord> Job::node_record(const NodeName& name) const {
                                cause.order, cause.agent_signaled});
     }
   }
-  for (const Failure& failure : life_->torn_down) {
-    if (failure.node == name) record.torn_down.push_back(failure);
-  }
   return record;
 }
 
 RunRecord Job::whole_record() const {
   RunRecord run{record(), progress_record(), std::nullopt, {}};
-  std::set<NodeName> names;
-  for (const auto& [name, member] : members_)
-    names.insert(name);
-  if (life_) {
-    run.life = life_record();
-    for (const MemberRanks& ranks : life_->ranks)
-      names.insert(ranks.node);
+  if (life_) run.life = life_record();
+  // Members and the nodes of the life, both by name, as one list.
+  static const std::map<NodeName, std::uint32_t> kNone;
+  const std::map<NodeName, std::uint32_t>& places = life_ ? life_->group_ranks : kNone;
+  run.nodes.reserve(std::max(members_.size(), places.size()));
+  auto member = members_.begin();
+  for (auto place = places.begin(); member != members_.end() || place != places.end();) {
+    const int order = place == places.end()      ? -1
+                      : member == members_.end() ? 1
+                                                 : member->first.compare(place->first);
+    const Member* is_member = order <= 0 ? &member->second : nullptr;
+    const MemberRanks* ranks = order >= 0 ? &life_->ranks[place->second] : nullptr;
+    run.nodes.push_back(
+        less_torn_down(order <= 0 ? member->first : place->first, is_member, ranks));
+    if (order <= 0) ++member;
+    if (order >= 0) ++place;
   }
-  for (const NodeName& name : names)
-    run.nodes.push_back(*node_record(name));
+  if (!life_) return run;
+  for (const Failure& failure : life_->torn_down) {
+    const auto node = std::lower_bound(
+        run.nodes.begin(), run.nodes.end(), failure.node,
+        [](const NodeRecord& record, const NodeName& name) { return record.node < name; });
+    MUSTER_CHECK(node != run.nodes.end() && node->node == failure.node);
+    node->torn_down.push_back(failure);
+  }
   return run;
+}
+
+std::size_t Job::connected() const {
+  return static_cast<std::size_t>(
+      std::count_if(members_.begin(), members_.end(),
+                    [](const auto& entry) { return entry.second.connected(); }));
 }
 
 // ---------------------------------------------------------------- reading

@@ -116,6 +116,13 @@ std::vector<RunRecord> Rendezvous::records() const {
   return records;
 }
 
+std::size_t Rendezvous::connected() const {
+  std::size_t connected = 0;
+  for (const auto& [id, runs] : state_->jobs)
+    connected += runs.back()->connected();
+  return connected;
+}
+
 std::optional<Duration> Rendezvous::shortest_node_timeout() const {
   std::optional<Duration> shortest;
   for (const auto& [id, runs] : state_->jobs) {

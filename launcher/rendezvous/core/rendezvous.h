@@ -185,6 +185,8 @@ class Rendezvous {
 
   // What a journal that had carried out every Persist and Forget would hold; for the simulator.
   [[nodiscard]] std::vector<RunRecord> records() const;
+  // Members with a stream, as view() shows them: what the simulator asks after every step.
+  [[nodiscard]] std::size_t connected() const;
 
   // The least --node-timeout of a job that is not over; nullopt: there is none.
   [[nodiscard]] std::optional<Duration> shortest_node_timeout() const;
