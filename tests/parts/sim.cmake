@@ -13,5 +13,6 @@ if(TARGET muster_rendezvous_core)
   # The same with the real journal beside it.
   muster_test(sim_journal_test LABEL sim
     SOURCES sim/journal_test.cc LINK muster_sim muster::rendezvous_journal)
-  muster_test(property_test LABEL unit SOURCES property/rendezvous_test.cc LINK muster_sim)
+  muster_test(property_test LABEL unit LINK muster_sim
+    SOURCES property/books_test.cc property/forming_test.cc property/rendezvous_test.cc)
 endif()
