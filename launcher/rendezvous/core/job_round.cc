@@ -22,6 +22,7 @@ constexpr Duration kLongestAside = 1h;  // before it is doubled
 constexpr std::size_t kChattyMembers = 32;
 constexpr Duration kQuietInterval = 1s;
 constexpr std::size_t kNamesTold = 1024;
+constexpr Duration kLongestTold = std::chrono::hours(24 * 3660);  // what messages can carry
 
 Duration prepare_timeout(const JobPolicy& policy) {
   return std::max(2 * policy.heartbeat, kShortestPrepare);
@@ -328,7 +329,7 @@ Duration Job::remaining() const {
   if (phase_ == Phase::kForming && fenced() && !last_call_until_) until = fenced_until_;
   if (phase_ == Phase::kBackoff) until = backoff_until_;
   if (phase_ == Phase::kRecovering) until = recovering_until_;
-  return until && *until > now_ ? *until - now_ : Duration{0};
+  return until && *until > now_ ? std::min(*until - now_, kLongestTold) : Duration{0};
 }
 
 // Those who prepare know it from Prepare, those who work wait for nothing.

@@ -420,6 +420,7 @@ void check_run(const RunRecord& run, wire::Border& border) {
   if (job.phase == Phase::kRecovering && !job.stop) {
     border.complain("phase", "recovers without a stop");
   }
+  if (job.reforming && !run.life) border.complain("reforming", "what is not there");
   if (job.phase == Phase::kPreparing) border.complain("phase", "is never recorded");
   if (job.phase == Phase::kFinished && (!job.outcome || !job.finished)) {
     border.complain("phase", "is over without an outcome");
