@@ -11,7 +11,7 @@
 #include "tests/fuzz/server_world.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  constexpr int kMostActs = 400;
+  constexpr int kMostActs = 300;
   muster::fuzz::Input input(data, size);
   muster::fuzz::ServerWorld world(input);
   for (int i = 0; i < kMostActs && !input.empty(); ++i)

@@ -52,6 +52,8 @@ class ServerJudge {
   const rendezvous::Limits limits_;
   bool leaves_ = false;  // the server said goodbye, and answers no more
   Instant now_;
+  std::uint64_t steps_ = 0;
+  std::set<RunId> written_;  // in this step
   std::vector<rendezvous::RunRecord> journal_;
   std::map<RunId, rendezvous::JobRecord> last_;
   std::map<RunId, Outcome> outcomes_;

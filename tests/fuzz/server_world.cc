@@ -82,7 +82,7 @@ ServerWorld::ServerWorld(Input& input)
     node.facts.name = std::string(1, static_cast<char>('a' + i));
     node.facts.host = node.facts.name;
     node.facts.boot_id = input.one_in(8) ? "" : "boot";
-    node.facts.slots = input.one_in(8) ? 4096 : 1 + input.below(3);
+    node.facts.slots = input.one_in(64) ? 4096 : 1 + input.below(3);
     if (input.one_in(6)) node.facts.node_rank = input.below(4);
     node.job = spec_.job;
   }
@@ -342,10 +342,15 @@ void ServerWorld::act() {
 void ServerWorld::fall_silent() {
   for (Node& node : nodes_)
     lose(node);
+  // With a grace of days this takes long, but never many deadlines in a short time.
   constexpr int kMost = 3000;
+  const Instant began = now_;
   int ticks = 0;
   for (auto due = machine_.next_deadline(); due; due = machine_.next_deadline()) {
-    expect(++ticks < kMost, "a server that nobody talks to comes to rest");
+    if (++ticks == kMost) {
+      expect(now_ - began > 1s, "a server that nobody talks to comes to rest");
+      return;
+    }
     now_ = std::max(now_, *due);
     step(Tick{});
   }
