@@ -159,6 +159,7 @@ void Model::written(const rendezvous::Persist& persist) {
     const auto ours = runs_.find(alias);
     if (ours == runs_.end()) continue;
     Run moved = std::move(ours->second);
+    moved.round.reset();  // it was for a generation of ours
     runs_.erase(ours);
     runs_[persist.record.run] = std::move(moved);
     for (auto& [session, stream] : streams_) {

@@ -97,6 +97,10 @@ class Job {
   bool given_up() const { return given_up_until_.has_value(); }
   bool over() const { return over_; }
   Instant finished_at() const { return finished_at_; }
+  // Until when workers of this run may live where it cannot see them (--fence strict).
+  std::optional<Instant> fence() const { return fenced_until_; }
+  // The run before this one left such a fence.
+  void wait_for_fence(std::optional<Instant> until);
   // Whether a broken stream of `node` says something about the network.
   bool counts_as_broken(const NodeName& node) const;
   // Nobody needs the outcome any more.

@@ -191,6 +191,12 @@ void Job::fence_off(Instant heard) {
   fenced_until_ = std::max(fenced_until_.value_or(Instant{}), heard + fence_time());
 }
 
+void Job::wait_for_fence(std::optional<Instant> until) {
+  if (spec_.policy.fence == Fence::kStrict && until) {
+    fenced_until_ = std::max(fenced_until_.value_or(Instant{}), *until);
+  }
+}
+
 void Job::remove(const NodeName& node) {
   stopped_working(node);
   if (life_ && !life_->ended) life_->unstarted.erase(node);

@@ -254,6 +254,7 @@ Job::Job(Shared& shared, const RunRecord& from, Instant now)
   if (from.job.server_left) {
     server_left_ = true;
     given_up_until_ = now_ + spec_.policy.server_grace;
+    fence_off(now_);  // who heard the goodbye is stopping, the others have a lease
     return;
   }
   if (finished()) {

@@ -261,6 +261,7 @@ Job* Rendezvous::State::start_run(const AgentSaid& said, const Join& join, const
     return nullptr;
   }
   Runs& runs = jobs[join.spec.job];
+  const std::optional<Instant> fence = runs.empty() ? std::nullopt : runs.back()->fence();
   if (runs.size() >= kRunsKept) {
     runs.front()->give_up_waiting(now);
     take(*runs.front());
@@ -269,6 +270,7 @@ Job* Rendezvous::State::start_run(const AgentSaid& said, const Join& join, const
   }
   runs.push_back(std::make_unique<Job>(shared, join.spec,
                                        known != nullptr ? known->run : new_run_id(), known, now));
+  runs.back()->wait_for_fence(fence);
   return runs.back().get();
 }
 
