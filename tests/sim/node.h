@@ -43,7 +43,7 @@ class Node {
   void post(agent::Event event);  // to the agent, unless it is frozen
   void step(const agent::Event& event);
   void carry_out(agent::Action&& action);
-  void arm_timer();
+  void arm_timer(bool ticked);
   void wake();
   void connect(Duration delay);
   void hold_port(Attempt attempt);

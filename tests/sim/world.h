@@ -106,7 +106,7 @@ class World {
   Instant server_now() const { return clock.now() - server_stalled_; }
   std::vector<rendezvous::Action> step_changed(const rendezvous::Event& event);
   void carry_out(rendezvous::Action&& action);
-  void arm_server_timer();
+  void arm_server_timer(bool ticked);
   void judge(const rendezvous::Event& event, const std::vector<rendezvous::Action>& actions);
   void hear_forged();
   void send_to_agent(const StreamPtr& stream, ServerMessage message);
