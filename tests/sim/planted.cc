@@ -51,9 +51,9 @@ void each_told(Actions& actions, Change change) {
 
 // The same untruth in what is written and in what is known.
 template <void (*Change)(rendezvous::JobRecord&)>
-Bug lowered(const char* name) {
+Bug recorded(const char* name, const char* breaks) {
   return {.name = name,
-          .breaks = "R4",
+          .breaks = breaks,
           .orders =
               [](Planted&, Actions& actions) {
                 for (rendezvous::Action& action : actions) {
@@ -80,6 +80,13 @@ void lower_restarts(rendezvous::JobRecord& job) {
 }
 void lower_epoch(rendezvous::JobRecord& job) {
   if (job.epoch > 1) job.epoch -= 2;
+}
+
+void grow_unasked(rendezvous::JobRecord& job) {
+  if (job.generation > 0) ++job.spec.max_nodes;
+}
+void forget_asked(rendezvous::JobRecord& job) {
+  job.asked = {job.spec.min_nodes, job.spec.max_nodes};
 }
 
 void reverse_ranks(Prepare& prepare) {
@@ -363,10 +370,22 @@ std::vector<Bug> answer_bugs() {
 
 std::vector<Bug> memory_bugs() {
   return {
-      lowered<lower_generation>("generation-falls"),
-      lowered<lower_incarnation>("incarnation-falls"),
-      lowered<lower_restarts>("restarts-used-fall"),
-      lowered<lower_epoch>("epoch-falls"),
+      recorded<lower_generation>("generation-falls", "R4"),
+      recorded<lower_incarnation>("incarnation-falls", "R4"),
+      recorded<lower_restarts>("restarts-used-fall", "R4"),
+      recorded<lower_epoch>("epoch-falls", "R4"),
+      recorded<grow_unasked>("scaled-without-an-order", "the job was scaled"),
+      recorded<forget_asked>("first-size-forgotten", "the job forgot"),
+      {.name = "drain-is-told-and-not-done",
+       .breaks = "M",
+       .hears =
+           [](Planted&, std::optional<rendezvous::Event>& event) {
+             auto* asked = std::get_if<rendezvous::OperatorAsked>(&*event);
+             if (asked == nullptr) return;
+             if (std::holds_alternative<rendezvous::DrainNode>(asked->order)) {
+               asked->order = rendezvous::RestartJob{};
+             }
+           }},
       {.name = "departed-are-remembered",
        .breaks = "B1",
        .orders = keep_departed,
