@@ -136,6 +136,7 @@ struct Agent::State {
   bool is_counted_on() const;
   void start_committed();
   void start_generation(std::uint16_t master_port);
+  bool has_member(const NodeName& node) const;
   void confirm_stops();
 
   // ---- machine_work.cc

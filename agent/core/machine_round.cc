@@ -12,6 +12,9 @@
 namespace muster::agent {
 namespace {
 
+// A server asks again after every broken stream; no sane one does so this often.
+constexpr std::size_t kMostConfirmations = 1024;
+
 bool is_well_formed(const Assignment& assignment, std::uint32_t slots) {
   if (assignment.generation < 0) return false;
   if (assignment.group_rank >= assignment.members.size()) return false;
@@ -174,13 +177,20 @@ void Agent::State::said(const Envelope& envelope, const StopOrder& order) {
     return;
   }
   // Without a generation of our own there may still be workers of a run that was forgotten.
-  confirmations_owed_.push_back(envelope.generation);
+  if (confirmations_owed_.size() < kMostConfirmations) {
+    confirmations_owed_.push_back(envelope.generation);
+  }
   stopping_ = true;
   if (order.planned) {
     stop_planned(wanted_signal(), policy_.stop_grace);
   } else {
     stop_workers(wanted_signal(), policy_.stop_grace);
   }
+}
+
+bool Agent::State::has_member(const NodeName& node) const {
+  return std::any_of(assignment_.members.begin(), assignment_.members.end(),
+                     [&](const MemberRanks& member) { return member.node == node; });
 }
 
 void Agent::State::confirm_stops() {
@@ -205,7 +215,8 @@ void Agent::State::said(const Envelope& /*envelope*/, const JobEventNotice& noti
     if (job_finished_emitted_) return;  // again, on a new stream
     act(Say{Severity::kError, "fault never fired: " + missed->fault});
   }
-  if (event.node && std::holds_alternative<event::NodeLeft>(event.body)) left_.insert(*event.node);
+  const bool leaves = event.node && std::holds_alternative<event::NodeLeft>(event.body);
+  if (leaves && has_member(*event.node)) left_.insert(*event.node);
   if (event.node && std::holds_alternative<event::NodeJoined>(event.body)) left_.erase(*event.node);
   if (std::holds_alternative<event::JobFinished>(event.body)) {
     if (job_finished_emitted_) return;

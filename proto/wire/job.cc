@@ -309,6 +309,10 @@ Outcome read(const v1::Outcome& from, Border& border) {
   Outcome to;
   to.kind = border.enumerator("kind", from.kind(), OutcomeKind::kServerLost);
   to.exit_code = border.between("exit_code", from.exit_code(), 0, 255);
+  // Nothing but a success may look like one to a script.
+  if ((to.kind == OutcomeKind::kSucceeded) != (to.exit_code == 0)) {
+    border.complain("exit_code", "contradicts the outcome");
+  }
   to.exit_class = border.enumerator("exit_class", from.exit_class(), ExitClass::kInternal);
   to.text = border.text("text", from.text());
   if (from.has_first_cause()) {

@@ -38,6 +38,14 @@ std::string quoted(const std::string& text) {
   return '"' + text + '"';
 }
 
+// The most that FaultBook::arm() hands to this node: one of a node hits each of its workers.
+std::size_t armed_faults(const FaultPlan& plan, const NodeFacts& node) {
+  std::size_t count = 0;
+  for (const Fault& fault : plan.faults)
+    count += fault.on.node == node.name ? node.slots : 1;
+  return count;
+}
+
 std::string by_holder(const std::string& holder) {
   return holder.empty() ? "" : " (" + holder + ")";
 }
@@ -78,7 +86,10 @@ std::optional<JoinRefused> refused_for_content(const Envelope& envelope, const J
   if (node.slots == 0 || node.slots > kMaxSlots) {
     return invalid("a node has 1 to 4096 workers");
   }
-  if (spec.faults.faults.size() > kMaxFaults) return invalid("the fault plan has too many faults");
+  if (armed_faults(spec.faults, node) > kMaxFaults) {
+    return refusal(Why::kInvalid, "the fault plan sets more than " + std::to_string(kMaxFaults) +
+                                      " faults on node " + quoted(node.name));
+  }
   if (join.reattach && !numbers_in_range(*join.reattach)) {
     return invalid("a number of the earlier attachment is out of range");
   }

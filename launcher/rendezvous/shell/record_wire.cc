@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/rendezvous/shell/record_wire.h"
 
+#include <algorithm>
 #include <limits>
+#include <map>
 
 #include "muster/v1/control.pb.h"
 #include "proto/base/rng.h"
@@ -195,6 +197,14 @@ bool ranks_are_whole(const LifeRecord& life) {
     next += ranks.count;
   }
   return next > 0;
+}
+
+// All of these ranks are the node's; nullptr: it has none.
+bool owns(const MemberRanks* own, const std::vector<std::uint32_t>& ranks) {
+  if (own == nullptr) return ranks.empty();
+  return std::all_of(ranks.begin(), ranks.end(), [&](std::uint32_t rank) {
+    return rank >= own->first_rank && rank - own->first_rank < own->count;
+  });
 }
 
 }  // namespace
@@ -437,7 +447,17 @@ void check_run(const RunRecord& run, wire::Border& border) {
   }
   const bool must_stop = !needs_life && job.phase != Phase::kFinished && !job.server_left;
   if (run.life && !ranks_are_whole(*run.life)) border.complain("ranks", "are not 0 to n-1");
+  std::map<NodeName, const MemberRanks*> ranks;
+  if (run.life) {
+    for (const MemberRanks& each : run.life->ranks)
+      ranks[each.node] = &each;
+  }
   for (const NodeRecord& node : run.nodes) {
+    const auto own = ranks.find(node.node);
+    const MemberRanks* part = own == ranks.end() ? nullptr : own->second;
+    if (!owns(part, node.exited) || !owns(part, node.done)) {
+      border.complain("exited", "has a rank of another node");
+    }
     if (!node.member) continue;
     if (node.member->facts.name != node.node) border.complain("node", "is named differently");
     if (node.member->works && must_stop && !job.stop) {

@@ -56,6 +56,21 @@ TEST_CASE("content that makes no sense is refused") {
   CHECK(refused([](Join& j, Envelope&) { j.spec.min_nodes = 2; }));
   CHECK(refused([](Join& j, Envelope&) { j.node.slots = 0; }));
   CHECK(refused([](Join& j, Envelope&) { j.node.slots = kMaxSlots + 1; }));
+  // What one fault of a node becomes for each of its workers counts.
+  const auto faults_on = [](const char* name, std::size_t count) {
+    Fault fault;
+    fault.on.node = name;
+    return std::vector<Fault>(count, fault);
+  };
+  CHECK(refused([&](Join& j, Envelope&) { j.spec.faults.faults = faults_on("b", 1025); }));
+  CHECK(refused([&](Join& j, Envelope&) {
+    j.spec.faults.faults = faults_on("a", 2);
+    j.node.slots = 513;
+  }));
+  CHECK_FALSE(refused([&](Join& j, Envelope&) {
+    j.spec.faults.faults = faults_on("a", 2);
+    j.node.slots = 512;
+  }));
   CHECK(refused([](Join& j, Envelope&) { j.spec.policy.heartbeat = 0s; }));
   CHECK(refused([](Join& j, Envelope&) { j.spec.policy.join_timeout = -1s; }));
   CHECK(refused([](Join& j, Envelope&) { j.spec.policy.stop_grace = Duration::max(); }));

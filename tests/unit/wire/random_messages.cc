@@ -157,7 +157,7 @@ Failure RandomMessages::failure() {
 Outcome RandomMessages::outcome() {
   Outcome out;
   out.kind = any(OutcomeKind::kServerLost);
-  out.exit_code = static_cast<int>(number(256));
+  if (out.kind != OutcomeKind::kSucceeded) out.exit_code = 1 + static_cast<int>(number(255));
   out.exit_class = any(ExitClass::kInternal);
   out.text = text();
   out.first_cause = maybe<Failure>([&] { return failure(); });
