@@ -77,6 +77,7 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   void send(int signal, SignalScope scope);
   void deliver(int signal, SignalScope scope);
   void kill_pass(SignalScope scope);
+  void kill_for_good();
   void watch_kill();
 };
 

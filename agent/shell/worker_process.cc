@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -198,6 +199,18 @@ void WorkerProcess::State::kill_pass(SignalScope scope) {
   }
 }
 
+// Nobody watches what this leaves. A process that is about to end may hide its children from a
+// pass, so this goes on for the moment that the dying takes, and no longer where one cannot die.
+void WorkerProcess::State::kill_for_good() {
+  constexpr int kTries = 50;
+  kill_scope = SignalScope::kDescendants;
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    kill_pass(kill_scope);
+    if (!supervisor->undecided() && unkilled().empty()) return;
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
 // What SIGKILL has not ended yet, in the scope it was sent to.
 std::vector<ProcessInfo> WorkerProcess::State::unkilled() {
   std::vector<ProcessInfo> left;
@@ -311,7 +324,7 @@ WorkerProcess::~WorkerProcess() {
     if (!state_->has_ended) {
       ::syscall(SYS_pidfd_send_signal, state_->descriptor.native_handle(), SIGKILL, nullptr, 0U);
     }
-    state_->kill_pass(SignalScope::kDescendants);
+    state_->kill_for_good();
     state_->forget();
     // Its zombie is an orphan now; the SIGCHLD may have come already.
     boost::asio::post(state_->supervisor->io, [supervisor = state_->supervisor] {
