@@ -28,6 +28,7 @@ of one seed also:
   --lines N                        shows the last N lines only
   --agents N  --nnodes MIN:MAX  --plain (one worker a node, no node ranks)  --not-hosted
   --not-journaled  --faults-for D  --work D  --off KIND,KIND  another world than the seed's
+  --draw N                         that world under other chances
   --plant BUG
 )";
 
@@ -116,6 +117,8 @@ void apply_value(const std::string& flag, const std::string& value, Command& com
     if (options.agents == 0) misused("--agents needs a number above 0");
   } else if (flag == "--nnodes") {
     set_nodes(options, value);
+  } else if (flag == "--draw") {
+    options.draw = number(flag, value);
   } else if (flag == "--faults-for") {
     options.fault_phase = duration(flag, value);
   } else if (flag == "--work") {

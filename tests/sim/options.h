@@ -18,6 +18,7 @@ enum class NodeRanks : std::uint8_t { kNone, kSome, kAll };
 
 struct SimOptions {
   std::uint64_t seed = 0;
+  std::uint64_t draw = 0;  // the same world under other chances; 0: the seed's own
   std::uint32_t min_nodes = 1;
   std::uint32_t max_nodes = 1;
   std::uint32_t agents = 1;  // may be fewer than MIN, or more than MAX (spares)

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/sim/minimise.h"
 #include "tests/sim/world.h"
 
 namespace muster::sim {
@@ -35,6 +36,24 @@ TEST_CASE("every planted bug is noticed") {
     if (std::getenv("MUSTER_SIM_TALLY") != nullptr) {
       std::cout << bug.name << ": seed " << seed.value_or(0) << "\n";
     }
+  }
+}
+
+TEST_CASE("a world that fails is made small, and fails in the same way") {
+  for (const char* name : {"leave-unheard", "departed-are-remembered", "wrong-reason"}) {
+    const Bug& bug = *find_bug(name);
+    SimOptions options = SimOptions::from_seed(noticed(bug).value());
+    options.planted = name;
+    World whole(options);
+    whole.run();
+    const SimOptions small = minimise(options);
+    World world(small);
+    world.run();
+    INFO(arguments(small) << ": " << world.failure().value_or("nothing is wrong"));
+    REQUIRE(world.failure());
+    CHECK(kind_of(*world.failure()) == kind_of(*whole.failure()));
+    CHECK(small.agents <= 2);
+    CHECK(world.steps() <= 300);
   }
 }
 

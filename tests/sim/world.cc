@@ -21,7 +21,7 @@ constexpr Duration kTimeToForget = 60s;
 
 World::World(const SimOptions& from, Notes notes)
     : options(from),
-      rng(from.seed),
+      rng(from.draw == 0 ? from.seed : Rng::mix(from.seed) + from.draw),
       checks(clock, options),
       planted(from.planted),
       model_(options),
