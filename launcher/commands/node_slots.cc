@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -27,13 +26,6 @@ std::optional<std::string> first_line(const std::string& path) {
   return line;
 }
 
-std::optional<long long> number(std::string_view text) {
-  long long value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 unsigned affinity_count() {
   // Machines with more processors than cpu_set_t holds need a larger set.
   for (std::size_t cpus = CPU_SETSIZE; cpus <= (1U << 18U); cpus *= 4) {
@@ -53,16 +45,16 @@ std::optional<double> quota_at(const std::string& directory) {
   if (const auto line = first_line(directory + "/cpu.max")) {  // version 2
     const std::vector<std::string_view> words = split(*line, ' ');
     if (words.size() != 2) return std::nullopt;
-    const auto quota = number(words[0]);
-    const auto period = number(words[1]);
+    const auto quota = read_number<long long>(words[0]);
+    const auto period = read_number<long long>(words[1]);
     if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
     return static_cast<double>(*quota) / static_cast<double>(*period);
   }
   const auto quota_line = first_line(directory + "/cpu.cfs_quota_us");  // version 1
   const auto period_line = first_line(directory + "/cpu.cfs_period_us");
   if (!quota_line || !period_line) return std::nullopt;
-  const auto quota = number(*quota_line);
-  const auto period = number(*period_line);
+  const auto quota = read_number<long long>(*quota_line);
+  const auto period = read_number<long long>(*period_line);
   if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
   return static_cast<double>(*quota) / static_cast<double>(*period);
 }
@@ -114,7 +106,7 @@ unsigned count_in_mask(const std::string& mask, unsigned present) {
   std::set<std::string> seen;
   for (const std::string_view raw : split(mask, ',')) {
     const std::string entry(trim(raw));
-    const auto index = number(entry);
+    const auto index = read_number<long long>(entry);
     const bool by_index = index && *index >= 0 && *index < static_cast<long long>(present);
     const bool by_name = entry.starts_with("GPU-") || entry.starts_with("MIG-");
     if (!by_index && !by_name) break;
@@ -160,12 +152,11 @@ absl::StatusOr<std::uint32_t> count_slots(const std::string& text,
     if (text == "auto") return count_cpus(probe);
     return absl::InvalidArgumentError(cat("gpu: no GPU is visible (", reason, ")"));
   }
-  std::uint32_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc{} || end != text.data() + text.size() || count == 0) {
+  const auto count = read_number<std::uint32_t>(text);
+  if (count.value_or(0) == 0) {
     return absl::InvalidArgumentError(cat("'", text, "' is not a number of workers"));
   }
-  return count;
+  return *count;
 }
 
 }  // namespace muster::launcher

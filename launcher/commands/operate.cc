@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `muster stop`, `scale`, `drain` and `restart`: orders for a job that runs.
-#include <charconv>
-#include <optional>
 #include <unistd.h>
 
 #include "launcher/commands/commands.h"
@@ -73,17 +71,10 @@ constexpr Verb kDrain{
     "  muster drain gpu-12 --rendezvous node0:29400\n",
     [](const std::string& node) -> absl::StatusOr<Order> { return rendezvous::DrainNode{node}; }};
 
-std::optional<std::uint32_t> count(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 absl::StatusOr<Order> scale_order(const std::string& text) {
   const std::vector<std::string_view> parts = split(text, ':');
-  const std::optional<std::uint32_t> min = count(parts.front());
-  const std::optional<std::uint32_t> max = count(parts.back());
+  const auto min = read_number<std::uint32_t>(parts.front());
+  const auto max = read_number<std::uint32_t>(parts.back());
   if (parts.size() > 2 || !min || !max || *min == 0 || *min > *max) {
     return absl::InvalidArgumentError(
         cat("scale ", text, ": needs MIN:MAX or one number of nodes, with 1 <= MIN <= MAX"));
@@ -99,7 +90,7 @@ constexpr Verb kScale{
     "surplus, those of the highest group ranks, become spares; with fewer, spares become members\n"
     "at once, and nodes that come later are taken in as --grow says. The generation that runs is\n"
     "stopped for it only where its nodes change; that costs none of --max-restarts. A job below\n"
-    "the new MIN runs on until enough nodes are here.\n",
+    "the new MIN runs on as it is; its next generation needs MIN.\n",
     "Examples:\n"
     "  muster scale 2:8\n"
     "  muster scale 4 --job train-7 --rendezvous node0:29400\n",

@@ -12,11 +12,10 @@
 namespace muster::launcher {
 namespace {
 
-constexpr std::uint16_t kDefaultPort = 29400;
 constexpr int kExitUnreachable = 75;
 
 absl::StatusOr<OperatorTarget> by_address(const SmallLine& line) {
-  const absl::StatusOr<Endpoint> endpoint = parse_endpoint(line.get("rendezvous"), kDefaultPort);
+  const absl::StatusOr<Endpoint> endpoint = parse_endpoint(line.get("rendezvous"), kRendezvousPort);
   if (!endpoint.ok()) {
     return absl::InvalidArgumentError(cat("--rendezvous: ", endpoint.status().message()));
   }
@@ -56,7 +55,7 @@ absl::StatusOr<OperatorTarget> by_registry(const SmallLine& line) {
   target.control.unix_path = jobs[0].socket;
   target.flag = cat("job ", jobs[0].job, ": ");
   if (!jobs[0].socket.empty()) return target;
-  const absl::StatusOr<Endpoint> endpoint = parse_endpoint(jobs[0].rendezvous, kDefaultPort);
+  const absl::StatusOr<Endpoint> endpoint = parse_endpoint(jobs[0].rendezvous, kRendezvousPort);
   if (!endpoint.ok()) return endpoint.status();
   target.control.host = endpoint->host;
   target.control.port = endpoint->port;

@@ -18,7 +18,6 @@
 namespace muster::launcher {
 namespace {
 
-constexpr std::uint16_t kDefaultPort = 29400;        // torchrun's c10d
 constexpr std::uint16_t kDefaultMasterPort = 29500;  // torchrun's static
 // What an agent that was signalled keeps of its stop budget for itself.
 constexpr Duration kBudgetReserve = 3s;
@@ -227,7 +226,7 @@ class Resolver {
     std::string from;
     if (!options_.rdzv_endpoint.empty()) {
       from = origin("rdzv-endpoint");
-      endpoint = parse_endpoint(options_.rdzv_endpoint, kDefaultPort);
+      endpoint = parse_endpoint(options_.rdzv_endpoint, kRendezvousPort);
       for (const char* unused : {"master-addr", "master-port"}) {
         if (given(unused)) {
           note(cat(origin(unused), " is ignored: ", from, " says where the server is"));

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
 #include <optional>
 #include <utility>
@@ -15,14 +14,6 @@ namespace {
 
 constexpr std::uint32_t kMostCauses = 1000;
 constexpr std::size_t kLongestName = 200;  // job and node names become parts of paths
-
-template <typename Number>
-std::optional<Number> read_number(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 absl::Status bad(std::string_view value, std::string_view wanted) {
   return absl::InvalidArgumentError(cat("'", value, "' is not ", wanted));

@@ -131,5 +131,6 @@ bool is_host(std::string_view host);
 
 // "host", "host:port", "[v6]:port", ":port". `default_port` where none is written.
 absl::StatusOr<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
+inline constexpr std::uint16_t kRendezvousPort = 29400;  // where none is given; torchrun's c10d
 
 }  // namespace muster::launcher

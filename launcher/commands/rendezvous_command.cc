@@ -29,8 +29,6 @@
 namespace muster::launcher {
 namespace {
 
-constexpr std::uint16_t kDefaultPort = 29400;
-
 constexpr std::string_view kHelp =
     "Usage: muster rendezvous --listen [HOST]:PORT --state-dir DIR\n"
     "\n"
@@ -71,8 +69,8 @@ absl::StatusOr<int> lock_directory(const std::string& path) {
 }
 
 absl::StatusOr<Endpoint> listen_address(const std::string& text) {
-  if (!text.starts_with(':')) return parse_endpoint(text, kDefaultPort);
-  absl::StatusOr<Endpoint> endpoint = parse_endpoint("any" + text, kDefaultPort);
+  if (!text.starts_with(':')) return parse_endpoint(text, kRendezvousPort);
+  absl::StatusOr<Endpoint> endpoint = parse_endpoint("any" + text, kRendezvousPort);
   if (endpoint.ok()) endpoint->host.clear();
   return endpoint;
 }

@@ -2,7 +2,8 @@
 #include "launcher/commands/scheduler.h"
 
 #include <array>
-#include <charconv>
+
+#include "launcher/commands/text.h"
 
 namespace muster::launcher {
 namespace {
@@ -19,13 +20,6 @@ constexpr std::array<Scheduler, 5> kSchedulers{{{"SLURM_JOB_ID", "SLURM_NODEID"}
                                                 {"VC_TASK_INDEX", "VC_TASK_INDEX"},
                                                 {"VK_TASK_INDEX", "VK_TASK_INDEX"}}};
 
-std::optional<std::uint32_t> number(const std::string& text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 }  // namespace
 
 std::optional<SchedulerPlace> scheduler_place(const EnvironmentMap& environment) {
@@ -33,7 +27,7 @@ std::optional<SchedulerPlace> scheduler_place(const EnvironmentMap& environment)
   for (const Scheduler& scheduler : kSchedulers) {
     const auto index = environment.find(scheduler.index);
     if (index == environment.end() || !environment.contains(scheduler.proof)) continue;
-    if (const std::optional<std::uint32_t> place = number(index->second)) {
+    if (const std::optional<std::uint32_t> place = read_number<std::uint32_t>(index->second)) {
       return SchedulerPlace{*place, scheduler.index};
     }
   }

@@ -4,7 +4,9 @@
 // absl::StrSplit do not take the standard one; these do, and abseil's where it is handed out.
 #pragma once
 
+#include <charconv>
 #include <concepts>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -65,6 +67,15 @@ inline std::string join(const std::vector<std::string>& parts, std::string_view 
     out.append(part);
   }
   return out;
+}
+
+// The whole of `text` as a number in decimal.
+template <typename Number>
+std::optional<Number> read_number(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
 }
 
 inline std::string_view trim(std::string_view text) {

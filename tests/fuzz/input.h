@@ -5,10 +5,12 @@
 // something and a shorter one is a simpler one.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -75,6 +77,17 @@ class Input {
       case 4: return 1ms * static_cast<Duration::rep>(1 + below(256));
       default: return 100ms * static_cast<Duration::rep>(1 + below(256));
     }
+  }
+  // Some time after `now`, or when `due` says, but no later than `last`.
+  Instant later(Instant now, std::optional<Instant> due, Instant last) {
+    switch (below(6)) {
+      case 0: now = std::max(now, due.value_or(now)); break;
+      case 1: now = now + duration(); break;
+      case 2: now = now + 10s; break;
+      case 3: now = now + 1s; break;
+      default: now = now + 50ms;
+    }
+    return std::min(now, last);
   }
 
  private:

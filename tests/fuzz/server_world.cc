@@ -276,16 +276,7 @@ void ServerWorld::tick() {
 }
 
 void ServerWorld::pass() {
-  switch (input_.below(6)) {
-    case 0:
-      if (const auto due = machine_.next_deadline()) now_ = std::max(now_, *due);
-      break;
-    case 1: now_ = now_ + input_.duration(); break;
-    case 2: now_ = now_ + 10s; break;
-    case 3: now_ = now_ + 1s; break;
-    default: now_ = now_ + 50ms;
-  }
-  now_ = std::min(now_, Instant{kLongest});
+  now_ = input_.later(now_, machine_.next_deadline(), Instant{kLongest});
   if (!input_.one_in(6)) tick();
 }
 

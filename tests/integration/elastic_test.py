@@ -1,26 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs whose nodes come late, are too many, or keep breaking: real processes, a server of its own."""
-import signal
-
 from harness import main
-from two_nodes import TwoNodes
+from two_nodes import OwnServer
 
 
-class Elastic(TwoNodes):
-    def setUp(self):
-        super().setUp()
-        self.own = self.server()
-
-    def tearDown(self):
-        self.own.signal(signal.SIGTERM)
-        self.own.code()
-        super().tearDown()
-
-    def member(self, name, nnodes, *arguments, program=None):
-        return self.run_job("--nnodes", nnodes, "--rdzv-id", "job", "--rdzv-endpoint",
-                            f"127.0.0.2:{self.port}", "--node-name", name, "--advertise-addr",
-                            "127.0.0.2", "--last-call", "0s", *arguments, program or self.worker)
-
+class Elastic(OwnServer):
     def test_a_late_node_makes_the_job_grow(self):
         first = self.member("a", "1:2")
         self.until_event(first, "generation_running", generation=0)

@@ -1,27 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Orders of an operator for a job that runs: scale, drain, restart; and what is refused."""
 import json
-import signal
 
 from harness import free_port, main, until
-from two_nodes import TwoNodes
+from two_nodes import OwnServer
 
 
-class Operate(TwoNodes):
-    def setUp(self):
-        super().setUp()
-        self.own = self.server()
-
-    def tearDown(self):
-        self.own.signal(signal.SIGTERM)
-        self.own.code()
-        super().tearDown()
-
-    def member(self, name, nnodes, *arguments):
-        return self.run_job("--nnodes", nnodes, "--rdzv-id", "job", "--rdzv-endpoint",
-                            f"127.0.0.2:{self.port}", "--node-name", name, "--advertise-addr",
-                            "127.0.0.2", "--last-call", "0s", *arguments, self.worker)
-
+class Operate(OwnServer):
     def running(self, names, nnodes, *arguments):
         """Members in the order of their names, all in one generation; its number is returned too."""
         jobs = [self.member(name, nnodes, *arguments) for name in names]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two nodes on loopback addresses, each its own `muster run`, with a server of either kind."""
+import signal
+
 from harness import MusterCase, free_port, until
 
 # Generation 0 runs until told otherwise; later ones end well once everybody is there.
@@ -41,3 +43,21 @@ class TwoNodes(MusterCase):
     def seen(self, node, local_rank=0):
         with open(self.path(f"seen.n{node}.{local_rank}"), encoding="utf-8") as file:
             return [line.split() for line in file]
+
+
+class OwnServer(TwoNodes):
+    """A server of its own, and members of job `job` with names of their own."""
+
+    def setUp(self):
+        super().setUp()
+        self.own = self.server()
+
+    def tearDown(self):
+        self.own.signal(signal.SIGTERM)
+        self.own.code()
+        super().tearDown()
+
+    def member(self, name, nnodes, *arguments, program=None):
+        return self.run_job("--nnodes", nnodes, "--rdzv-id", "job", "--rdzv-endpoint",
+                            f"127.0.0.2:{self.port}", "--node-name", name, "--advertise-addr",
+                            "127.0.0.2", "--last-call", "0s", *arguments, program or self.worker)

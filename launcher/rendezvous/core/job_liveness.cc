@@ -187,8 +187,7 @@ Duration Job::fence_time() const {
 }
 
 void Job::fence_off(Instant heard) {
-  if (spec_.policy.fence != Fence::kStrict) return;
-  fenced_until_ = std::max(fenced_until_.value_or(Instant{}), heard + fence_time());
+  wait_for_fence(heard + fence_time());
 }
 
 void Job::wait_for_fence(std::optional<Instant> until) {
