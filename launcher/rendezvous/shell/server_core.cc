@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "launcher/rendezvous/shell/local_session.h"
 #include "launcher/rendezvous/shell/store.h"
 #include "launcher/rendezvous/shell/strand_clock.h"
 
@@ -41,6 +43,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
     std::shared_ptr<SessionSink> sink;
     std::string peer_addr;
     std::optional<JobId> job;  // of which it is an accepted agent: may use the store
+    RunId run;                 // of that job
   };
 
   State(boost::asio::io_context& io_context, ServerOptions server_options)
@@ -114,15 +117,20 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
     if (session == sessions.end()) return;
     if (std::holds_alternative<JoinAccepted>(order.message.body)) {
       session->second.job = order.message.envelope.job;
+      session->second.run = order.message.envelope.run;
     } else if (std::holds_alternative<Evicted>(order.message.body)) {
-      session->second.job.reset();
-      store.forget(order.session);
+      shut_out(order.session, session->second);
     }
     session->second.sink->say(order.message);
   }
   void carry_out(CloseSession& order) { finish(order.session, "the server closed the session"); }
   void carry_out(Persist&) {}  // done first, in persist()
-  void carry_out(Forget&) {}
+  // Its agents had the outcome and all of the time in which it was kept.
+  void carry_out(Forget& order) {
+    for (auto& [id, session] : sessions) {
+      if (session.job == order.job && session.run == order.run) shut_out(id, session);
+    }
+  }
   void carry_out(Emit& order) {
     if (!options.on_event) return;
     boost::asio::post(io, [self = shared_from_this(), order = std::move(order)] {
@@ -150,6 +158,33 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
     for (const Store::Answer& answer : answers) {
       const auto session = sessions.find(answer.session);
       if (session != sessions.end()) session->second.sink->say(answer.reply);
+    }
+  }
+
+  // A session that is no accepted agent's, or no longer, goes unless a join is accepted on it.
+  void shut_out(SessionId id, Session& session) {
+    session.job.reset();
+    store.forget(id);
+    strangers.emplace_back(clock.now(raw_now()) + options.join_within, id);
+  }
+
+  // When the first of them goes. Whoever was accepted or is gone meanwhile is passed over here.
+  std::optional<Instant> next_stranger() {
+    while (!strangers.empty()) {
+      const auto session = sessions.find(strangers.front().second);
+      if (session != sessions.end() && !session->second.job) return strangers.front().first;
+      strangers.pop_front();
+    }
+    return std::nullopt;
+  }
+
+  void expire_strangers(Instant now) {
+    for (auto due = next_stranger(); due && *due <= now; due = next_stranger()) {
+      const SessionId id = strangers.front().second;
+      finish(id, "no join was accepted on this stream within " +
+                     format_duration(options.join_within) +
+                     "; a stream is for an agent that joins");
+      step(StreamLost{id});
     }
   }
 
@@ -183,7 +218,8 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   }
 
   void arm() {
-    const std::optional<Instant> due = earlier(machine.next_deadline(), store.next_deadline());
+    const std::optional<Instant> due =
+        earlier(earlier(machine.next_deadline(), store.next_deadline()), next_stranger());
     if (!due || broken || closed) {
       clock.arm(std::nullopt);
       armed.reset();
@@ -209,6 +245,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
     armed.reset();
     const Instant now = clock.now(raw_now());
     deliver(store.expire(now));
+    expire_strangers(now);
     const std::optional<Instant> due = machine.next_deadline();
     if ((due && *due <= now) || told_stalled < clock.stalled()) {
       step(Tick{});
@@ -228,6 +265,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   boost::asio::steady_timer timer;
   std::optional<Instant> armed;
   std::map<SessionId, Session> sessions;
+  std::deque<std::pair<Instant, SessionId>> strangers;  // in the order of their deadlines
   std::map<std::uint64_t, Answered> requests;
   SessionId last_session = 0;
   std::uint64_t last_request = 0;
@@ -235,72 +273,6 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   bool closed = false;
   bool broken = false;
 };
-
-namespace {
-
-// Both ends of an in-process session: what the server says is posted to the io loop.
-class LocalPipe : public SessionSink, public std::enable_shared_from_this<LocalPipe> {
- public:
-  LocalPipe(boost::asio::io_context& io, LocalSession::Callbacks callbacks)
-      : io_(io), callbacks_(std::move(callbacks)) {}
-
-  void say(const ServerMessage& message) override {
-    boost::asio::post(io_, [self = shared_from_this(), message] {
-      if (self->open_ && self->callbacks_.said) self->callbacks_.said(message);
-    });
-  }
-  void say(const StoreReply& reply) override {
-    boost::asio::post(io_, [self = shared_from_this(), reply] {
-      if (self->open_ && self->callbacks_.store_said) self->callbacks_.store_said(reply);
-    });
-  }
-  void finish(const std::string& reason) override {
-    boost::asio::post(io_, [self = shared_from_this(), reason] {
-      if (!self->open_) return;
-      self->open_ = false;
-      if (self->callbacks_.closed) self->callbacks_.closed(reason);
-    });
-  }
-
-  bool open() const { return open_; }
-  void shut() { open_ = false; }
-
- private:
-  boost::asio::io_context& io_;
-  LocalSession::Callbacks callbacks_;
-  bool open_ = true;
-};
-
-class LocalSessionImpl : public LocalSession {
- public:
-  // `core` outlives every call it gets, or is expired.
-  LocalSessionImpl(std::weak_ptr<ServerCore*> core, std::shared_ptr<LocalPipe> pipe, SessionId id)
-      : core_(std::move(core)), pipe_(std::move(pipe)), id_(id) {}
-  ~LocalSessionImpl() override { close(); }
-  LocalSessionImpl(const LocalSessionImpl&) = delete;
-  LocalSessionImpl& operator=(const LocalSessionImpl&) = delete;
-
-  void send(AgentMessage message) override {
-    const auto core = core_.lock();
-    if (core && pipe_->open()) (*core)->agent_said(id_, std::move(message));
-  }
-  void store(StoreRequest request) override {
-    const auto core = core_.lock();
-    if (core && pipe_->open()) (*core)->store_asked(id_, std::move(request));
-  }
-  void close() override {
-    if (!pipe_->open()) return;
-    pipe_->shut();
-    if (const auto core = core_.lock()) (*core)->detach(id_);
-  }
-
- private:
-  std::weak_ptr<ServerCore*> core_;
-  std::shared_ptr<LocalPipe> pipe_;
-  SessionId id_;
-};
-
-}  // namespace
 
 ServerCore::ServerCore(boost::asio::io_context& io, ServerOptions options)
     : state_(std::make_shared<State>(io, std::move(options))),
@@ -333,7 +305,11 @@ SessionId ServerCore::attach(std::shared_ptr<SessionSink> sink, std::string peer
     sink->finish("the server has its " + std::to_string(state_->options.max_sessions) + " streams");
     return id;
   }
-  state_->sessions[id] = {std::move(sink), std::move(peer_addr), std::nullopt};
+  State::Session& session = state_->sessions[id];
+  session.sink = std::move(sink);
+  session.peer_addr = std::move(peer_addr);
+  state_->shut_out(id, session);
+  state_->arm();
   return id;
 }
 
@@ -364,9 +340,7 @@ void ServerCore::detach(SessionId session) {
 }
 
 std::unique_ptr<LocalSession> ServerCore::attach_local(LocalSession::Callbacks callbacks) {
-  auto pipe = std::make_shared<LocalPipe>(state_->io, std::move(callbacks));
-  const SessionId id = attach(pipe, "");
-  return std::make_unique<LocalSessionImpl>(self_, std::move(pipe), id);
+  return open_local_session(state_->io, self_, std::move(callbacks));
 }
 
 void ServerCore::operate(JobId job, std::string by, Order order, Answered answered) {

@@ -2,7 +2,7 @@
 //
 // The rendezvous server without its network: it drives the pure machine, keeps the workers'
 // key-value store, writes the journal, arms one timer, and passes messages between the machine
-// and *sessions*. A session is one agent's stream: over gRPC (grpc_service.cc) or in this process
+// and *sessions*. A session is one agent's stream: over gRPC (attach_stream.cc) or in this process
 // (attach_local). Nothing here includes gRPC, so a server whose only agent lives in the same
 // process starts none of it.
 //
@@ -52,6 +52,8 @@ struct ServerOptions {
   std::size_t max_queued_bytes = 16U << 20U;
   std::size_t max_queued_messages = 4096;
   std::size_t max_sessions = 65536;
+  // A stream on which no join is accepted for so long is closed: it would keep its place for ever.
+  Duration join_within = 30s;
 };
 
 // One agent in this process. Destroying it ends the session, as a broken stream would.

@@ -177,6 +177,28 @@ TEST_CASE("a token is asked for and checked", "[net]") {
   REQUIRE(right.run_up("job"));
 }
 
+TEST_CASE("an agent that never joins gives its place back", "[net]") {
+  rendezvous::ServerOptions options = test::server_options();
+  options.join_within = 300ms;
+  options.max_sessions = 2;
+  NetServer server(std::move(options));
+  const int port = server.listen();
+  test::IoThread thread;
+  NetAgent agent(thread, port);
+  REQUIRE(agent.open());
+  REQUIRE(agent.run_up("job"));
+  NetAgent silent(thread, port);
+  REQUIRE(silent.open());
+  const auto down = silent.down.next();
+  REQUIRE(down);
+  CHECK(down->reason.find("no join was accepted on this stream within 300ms") != std::string::npos);
+  CHECK(down->speaks_muster);
+  NetAgent other(thread, port);
+  REQUIRE(other.open());
+  REQUIRE(other.run_up("another"));
+  REQUIRE(agent.finish_job());
+}
+
 TEST_CASE("an agent that does not read is cut off", "[net]") {
   // Talks without end and never listens. It did not join, so every message is answered: stale.
   class Deaf : public grpc::ClientBidiReactor<v1::AgentMessage, v1::ServerMessage> {

@@ -314,6 +314,58 @@ TEST_CASE("a server that closes ends no job and does nothing more", "[server_cor
   CHECK(answers.next() == false);
 }
 
+TEST_CASE("a stream on which no join is accepted goes after its time", "[server_core]") {
+  constexpr const char* kWhy =
+      "no join was accepted on this stream within 200ms; a stream is for an agent that joins";
+  ServerOptions options = test::server_options();
+  options.join_within = 200ms;
+  options.max_sessions = 3;
+  Heard heard;
+  Heard silent;
+  Heard stray;
+  Heard late;
+  World world(std::move(options));
+  const auto start = std::chrono::steady_clock::now();
+  LocalSession& session = world.attach(heard);
+  world.attach(silent);
+  LocalSession& lost = world.attach(stray);
+  world.attach(late);
+  CHECK(late.closed.next() == "the server has its 3 streams");
+  world.send(lost, test::message_from(heard.last, Heartbeat{1, {}}));  // answered, but no join
+  run_up(world, session, heard, "job");
+  CHECK(silent.closed.next() == kWhy);
+  CHECK(stray.closed.next() == kWhy);
+  CHECK(std::chrono::steady_clock::now() - start >= 200ms);
+  CHECK(world.thread.on_io([&] { return world.core->open_sessions(); }) == 1);
+  finish_job(world, session, heard);
+
+  // One that is told an old run's outcome joins nothing either.
+  REQUIRE(world.over.next());
+  Heard asker;
+  LocalSession& asking = world.attach(asker);
+  AgentMessage join = test::join_message("job", "a", 1, 1);
+  std::get<Join>(join.body).reattach =
+      Reattach{heard.last.run, heard.last.incarnation, 0, false, {}, 0, heard.last.epoch};
+  world.send(asking, join);
+  REQUIRE(asker.next<OutcomeNotice>());
+  CHECK(asker.closed.next() == kWhy);
+}
+
+TEST_CASE("an agent of a run that is forgotten keeps no stream for ever", "[server_core]") {
+  ServerOptions options = test::server_options();
+  options.join_within = 100ms;
+  options.machine.limits.outcome_kept = 100ms;
+  Heard heard;
+  World world(std::move(options));
+  LocalSession& session = world.attach(heard);
+  run_up(world, session, heard, "job");
+  finish_job(world, session, heard);
+  const auto why = heard.closed.next();
+  REQUIRE(why);
+  CHECK(why->find("no join was accepted on this stream") == 0);
+  CHECK(world.thread.on_io([&] { return world.core->view().empty(); }));
+}
+
 TEST_CASE("a closed session is a lost stream and hears nothing more", "[server_core]") {
   Heard heard;  // outlives those who fill it
   World world;
