@@ -90,7 +90,7 @@ constexpr Verb kScale{
     "surplus, those of the highest group ranks, become spares; with fewer, spares become members\n"
     "at once, and nodes that come later are taken in as --grow says. The generation that runs is\n"
     "stopped for it only where its nodes change; that costs none of --max-restarts. A job below\n"
-    "the new MIN runs on as it is; its next generation needs MIN.\n",
+    "the new MIN runs on as it is until MIN are here, whatever --grow says.\n",
     "Examples:\n"
     "  muster scale 2:8\n"
     "  muster scale 4 --job train-7 --rendezvous node0:29400\n",

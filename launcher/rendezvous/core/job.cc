@@ -218,7 +218,7 @@ std::optional<Instant> Job::phase_deadline() const {
 
 std::optional<Instant> Job::next_deadline() const {
   if (server_left_) return given_up_until_;
-  if (finished()) return over_ ? finished_at_ + shared_.options.limits.outcome_kept : over_at_;
+  if (finished()) return over_ ? forgotten_at() : over_at_;
   std::optional<Instant> next = earlier(phase_deadline(), say_waiting_at_);
   next = earlier(next, quarantine_.next_release());
   if (!members_.empty()) next = earlier(next, liveness_check_at_);
@@ -226,9 +226,15 @@ std::optional<Instant> Job::next_deadline() const {
   return next;
 }
 
+// While its workers may live where it cannot see them, the next run must know.
+Instant Job::forgotten_at() const {
+  const Instant unread = finished_at_ + shared_.options.limits.outcome_kept;
+  return fenced_until_ ? std::max(unread, *fenced_until_) : unread;
+}
+
 bool Job::forgettable(Instant now) const {
   if (given_up_until_) return now >= *given_up_until_;
-  return over_ && now >= finished_at_ + shared_.options.limits.outcome_kept;
+  return over_ && now >= forgotten_at();
 }
 
 }  // namespace muster::rendezvous

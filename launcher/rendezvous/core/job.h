@@ -286,6 +286,7 @@ class Job {
   OrderAnswer obey(const DrainNode& order, const std::string& by);
   OrderAnswer obey(const RestartJob& order, const std::string& by);
   std::string finished_ranks() const;
+  std::string then_waits() const;
   void begin_drain(Member& member, const std::string& by);
   bool may_go(const Member& member) const;
   void dismiss_drained();
@@ -337,6 +338,7 @@ class Job {
   std::string missing_nodes() const;
   void check_over();
   Instant read_by(const Member& member) const;
+  Instant forgotten_at() const;
   double goodput() const;
   std::string ended_in_quarantine() const;
   void dismiss_confined();

@@ -16,8 +16,8 @@ std::vector<NodeName> Job::late_nodes() {
     if (!member.connected() || member.leaving || working_.contains(name) || confined(name)) {
       continue;
     }
-    if (member.ask_again_at > now_) {
-      growth_due_ = earlier(growth_due_, member.ask_again_at);
+    if (member.grow_again_at > now_) {
+      growth_due_ = earlier(growth_due_, member.grow_again_at);
     } else {
       late.push_back(name);
     }
@@ -30,25 +30,28 @@ std::vector<NodeName> Job::late_nodes() {
 bool Job::try_grow() {
   growth_due_.reset();
   const std::size_t here = life_->ranks.size();
+  // Only a scaling leaves a generation below MIN: to grow is then the operator's order, whatever
+  // nodes that come by themselves would do.
+  const bool ordered = here < spec_.min_nodes;
+  const Grow how = ordered ? Grow::kNow : spec_.policy.grow;
   // Once a rank has finished, starting all again would undo what is done.
-  const bool grows =
-      spec_.policy.grow != Grow::kNever && here < spec_.max_nodes && life_->done.empty();
+  const bool grows = how != Grow::kNever && here < spec_.max_nodes && life_->done.empty();
   const std::vector<NodeName> late = grows ? late_nodes() : std::vector<NodeName>{};
   // Below MIN the old generation is better than none.
   if (late.empty() || here + late.size() < spec_.min_nodes) {
     growth_call_until_.reset();
     return false;
   }
-  if (spec_.policy.grow == Grow::kCheckpoint && !checkpoint_rose_) return false;
+  if (how == Grow::kCheckpoint && !checkpoint_rose_) return false;
   Instant due = now_;
-  if (spec_.policy.grow == Grow::kNow && here + late.size() < spec_.max_nodes) {
+  if (how == Grow::kNow && here + late.size() < spec_.max_nodes) {
     if (!growth_call_until_) growth_call_until_ = now_ + spec_.policy.last_call;
     due = *growth_call_until_;
   }
-  if (grown_at_) due = std::max(due, *grown_at_ + spec_.policy.grow_interval);
+  if (grown_at_ && !ordered) due = std::max(due, *grown_at_ + spec_.policy.grow_interval);
   if (now_ < due) {
     // A checkpoint that came too early is not caught up with: the next one decides.
-    if (spec_.policy.grow == Grow::kNow) growth_due_ = earlier(growth_due_, due);
+    if (how == Grow::kNow) growth_due_ = earlier(growth_due_, due);
     return false;
   }
   growth_call_until_.reset();

@@ -35,6 +35,12 @@ OrderAnswer Job::operate(const Order& order, const std::string& by, Instant now)
   }
   const std::string who = by.empty() ? "an operator" : by;
   OrderAnswer answer = std::visit([&](const auto& what) { return obey(what, who); }, order);
+  // Whom an order makes wait for nodes did not wait for them before.
+  const bool changes_nodes =
+      std::holds_alternative<ScaleJob>(order) || std::holds_alternative<DrainNode>(order);
+  if (answer.accepted() && changes_nodes) {
+    join_deadline_ = std::max(join_deadline_, now_ + spec_.policy.join_timeout);
+  }
   end();
   return answer;
 }
@@ -55,6 +61,15 @@ std::string Job::finished_ranks() const {
          "), and a new one would run them again";
 }
 
+// Of an order that leaves the job below MIN, once no generation runs.
+std::string Job::then_waits() const {
+  const auto left = static_cast<std::size_t>(std::count_if(
+      members_.begin(), members_.end(), [](const auto& entry) { return !entry.second.leaving; }));
+  if (left >= spec_.min_nodes) return "";
+  return "; job \"" + spec_.job + "\" then waits for " +
+         count_of(spec_.min_nodes - left, "more node");
+}
+
 OrderAnswer Job::obey(const ScaleJob& order, const std::string& by) {
   const NodeRange range{order.min_nodes, order.max_nodes};
   if (range.min == 0 || range.min > range.max) {
@@ -69,18 +84,18 @@ OrderAnswer Job::obey(const ScaleJob& order, const std::string& by) {
   ++picture_version_;
   if (phase_ == Phase::kPreparing) reopen_round();
   const std::string text = "job \"" + spec_.job + "\" has --nnodes " + in_words(range) + " now";
-  if (!runs()) return {Kind::kDone, text};
+  if (!runs()) return {Kind::kDone, text + then_waits()};
   const std::size_t here = life_->ranks.size();
   const std::size_t next = std::min<std::size_t>(here + late_nodes().size(), range.max);
   const std::string runs_on =
       "; generation " + std::to_string(generation_) + " runs on with " + count_of(here, "node");
   if (here >= range.min && next == here) return {Kind::kDone, text + runs_on};
-  if (next < range.min) {
-    return {Kind::kDone, text + runs_on + " until " + count_of(range.min - next, "more node") +
-                             (range.min - next == 1 ? " is" : " are") + " here"};
-  }
   if (const std::string ranks = finished_ranks(); !ranks.empty()) {
     return {Kind::kDone, text + runs_on + ": " + ranks};
+  }
+  if (next < range.min) {  // try_grow() goes on from here
+    return {Kind::kDone, text + runs_on + " until " + count_of(range.min - next, "more node") +
+                             (range.min - next == 1 ? " is" : " are") + " here"};
   }
   grown_at_ = now_;
   begin_stop(StopWhy::kRequested, true, "scaled to " + in_words(range) + " by " + by);
@@ -89,13 +104,23 @@ OrderAnswer Job::obey(const ScaleJob& order, const std::string& by) {
 }
 
 OrderAnswer Job::obey(const RestartJob&, const std::string& by) {
+  const std::string running = "generation " + std::to_string(generation_);
+  if (phase_ == Phase::kStopping) {
+    return {Kind::kDone, "job \"" + spec_.job + "\": " + running + " is being stopped already"};
+  }
   if (!runs()) {
     return {Kind::kDone, "job \"" + spec_.job + "\" is forming a new generation already"};
   }
   if (const std::string ranks = finished_ranks(); !ranks.empty()) return {Kind::kRefused, ranks};
+  const std::size_t here = life_->ranks.size();
+  if (const std::size_t next = here + late_nodes().size(); next < spec_.min_nodes) {
+    return {Kind::kRefused, running + " runs on with " + count_of(here, "node") +
+                                ", and a new one needs " +
+                                count_of(spec_.min_nodes - next, "more node")};
+  }
   begin_stop(StopWhy::kRequested, true, "restarted by " + by);
-  return {Kind::kDone, "job \"" + spec_.job + "\": generation " + std::to_string(generation_) +
-                           " is stopped and a new one is formed"};
+  return {Kind::kDone,
+          "job \"" + spec_.job + "\": " + running + " is stopped and a new one is formed"};
 }
 
 // ---------------------------------------------------------------- drain
@@ -126,14 +151,8 @@ OrderAnswer Job::obey(const DrainNode& order, const std::string& by) {
     return {Kind::kRefused, ranks};
   }
   begin_drain(*member, by);
-  std::string text = quoted + " is being drained";
-  const std::size_t left = static_cast<std::size_t>(std::count_if(
-      members_.begin(), members_.end(), [](const auto& entry) { return !entry.second.leaving; }));
-  if (left < spec_.min_nodes) {
-    text += "; job \"" + spec_.job + "\" then waits for " +
-            count_of(spec_.min_nodes - left, "more node");
-  }
-  return {Kind::kDone, text};
+  const std::string text = quoted + " is being drained";
+  return {Kind::kDone, text + then_waits()};
 }
 
 void Job::begin_drain(Member& member, const std::string& by) {

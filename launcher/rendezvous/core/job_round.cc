@@ -16,6 +16,9 @@ namespace {
 // A loaded host answers late; below this, "two heartbeats" would be about the scheduler.
 constexpr Duration kShortestPrepare = 1s;
 constexpr std::uint32_t kMostRefusalDoublings = 5;
+// A generation that runs is stopped for a node that refused much later, and ever more rarely.
+constexpr std::uint32_t kGrowthDoublings = 4;
+constexpr std::uint32_t kMostGrowthDoublings = 10;
 constexpr Duration kLongestAside = 1h;  // before it is doubled
 
 // Beyond this many members the picture is told at intervals, and names are cut.
@@ -190,9 +193,11 @@ void Job::reopen_round() {
 // Not asked again for a while, so that others decide first and a node that can never serve is
 // not asked for ever at full speed.
 void Job::set_aside(Member& member, std::string why) {
-  const std::uint32_t doublings = std::min(member.refusals++, kMostRefusalDoublings);
-  member.ask_again_at =
-      now_ + std::min(prepare_timeout(spec_.policy), kLongestAside) * (1LL << doublings);
+  const Duration once = std::min(prepare_timeout(spec_.policy), kLongestAside);
+  const std::uint32_t before = member.refusals++;
+  member.ask_again_at = now_ + once * (1LL << std::min(before, kMostRefusalDoublings));
+  member.grow_again_at =
+      now_ + once * (1LL << std::min(before + kGrowthDoublings, kMostGrowthDoublings));
   member.refusal = std::move(why);
   ++picture_version_;
 }
@@ -212,6 +217,7 @@ bool Job::on(Member& member, const Envelope& envelope, const PrepareAnswer& answ
   }
   if (member.refusals > 0) ++picture_version_;
   member.refusals = 0;
+  member.grow_again_at = Instant{};
   if (holds_port) round_->master_port = answer.master_port;
   round_->unanswered.erase(name);
   return true;

@@ -40,6 +40,7 @@ struct Member {
   // Prepare that was refused or not answered: not asked again before this.
   std::uint32_t refusals = 0;
   Instant ask_again_at;
+  Instant grow_again_at;  // nor is a generation that runs stopped for it
   std::string refusal;
 
   // Generation whose workers may live there; they do until it leaves Job::working_.

@@ -57,6 +57,7 @@ struct Rendezvous::State {
   RunId new_run_id();
   Job* start_run(const AgentSaid& said, const Join& join, const Reattach* known);
   bool make_room();
+  JobId job_meant() const;
   void note_broken_stream();
   void take(Job& job) { job.take(out); }
   void forget(const Job& job) { out.emplace_back(Forget{job.spec().job, job.run()}); }
@@ -274,11 +275,11 @@ Job* Rendezvous::State::start_run(const AgentSaid& said, const Join& join, const
   return runs.back().get();
 }
 
-// Forgets the job that has been over for longest.
+// Forgets the job that has been over for longest, and has no workers that may live unseen.
 bool Rendezvous::State::make_room() {
   auto oldest = jobs.end();
   for (auto at = jobs.begin(); at != jobs.end(); ++at) {
-    if (!at->second.back()->over()) continue;
+    if (!at->second.back()->over() || at->second.back()->fence() > now) continue;
     const bool older = oldest == jobs.end() ||
                        at->second.back()->finished_at() < oldest->second.back()->finished_at();
     if (older) oldest = at;
@@ -315,12 +316,23 @@ void Rendezvous::State::note_broken_stream() {
   }
 }
 
+// By one who names none: the only one that is not over, else the only one. Empty: it is not clear.
+JobId Rendezvous::State::job_meant() const {
+  JobId only;
+  for (const auto& [id, runs] : jobs) {
+    if (runs.back()->finished()) continue;
+    if (!only.empty()) return "";
+    only = id;
+  }
+  if (only.empty() && jobs.size() == 1) only = jobs.begin()->first;
+  return only;
+}
+
 void Rendezvous::State::on(const OperatorAsked& asked) {
   const auto answer = [&](OrderAnswer with) {
     out.emplace_back(ReplyOperator{asked.request, std::move(with)});
   };
-  JobId id = asked.job;
-  if (id.empty() && jobs.size() == 1) id = jobs.begin()->first;
+  const JobId id = asked.job.empty() ? job_meant() : asked.job;
   const auto found = jobs.find(id);
   if (found == jobs.end()) {
     return answer({OrderAnswer::Kind::kUnknown,
