@@ -17,7 +17,7 @@ AttachStream::AttachStream(boost::asio::io_context& io, grpc::CallbackServerCont
                            std::string peer_addr, Limits limits, Callbacks callbacks)
     : io_(io),
       peer_addr_(std::move(peer_addr)),
-      limits_(limits),
+      limits_(std::move(limits)),
       callbacks_(std::move(callbacks)),
       farewell_(io),
       context_(&context) {}
@@ -25,7 +25,7 @@ AttachStream::AttachStream(boost::asio::io_context& io, grpc::CallbackServerCont
 AttachStream* AttachStream::start(boost::asio::io_context& io, grpc::CallbackServerContext& context,
                                   std::string peer_addr, Limits limits, Callbacks callbacks) {
   const std::shared_ptr<AttachStream> stream(
-      new AttachStream(io, context, std::move(peer_addr), limits, std::move(callbacks)));
+      new AttachStream(io, context, std::move(peer_addr), std::move(limits), std::move(callbacks)));
   stream->self_ = stream;
   stream->StartSendInitialMetadata();
   boost::asio::post(io, [stream] {
@@ -67,6 +67,7 @@ void AttachStream::say(v1::ServerMessage message) {
   const std::lock_guard lock(mutex_);
   if (ended_ || closing_) return;
   queued_bytes_ += bytes;
+  limits_.all->add(bytes);
   queue_.push_back(std::move(message));
   if (queued_bytes_ > limits_.bytes || queue_.size() > limits_.messages) {
     cut_off();
@@ -85,7 +86,7 @@ void AttachStream::write_next() {
 void AttachStream::OnWriteDone(bool ok) {
   const std::lock_guard lock(mutex_);
   writing_ = false;
-  queued_bytes_ -= outgoing_.ByteSizeLong();
+  count_off(outgoing_.ByteSizeLong());
   if (!ok) return end(grpc::Status::CANCELLED);
   if (ended_) return;
   if (!queue_.empty()) {
@@ -129,6 +130,11 @@ void AttachStream::cut_off() {
   if (!ended_ && context_ != nullptr) context_->TryCancel();
 }
 
+void AttachStream::count_off(std::size_t bytes) {
+  queued_bytes_ -= bytes;
+  limits_.all->subtract(bytes);
+}
+
 void AttachStream::OnCancel() {
   report_lost();
   const std::lock_guard lock(mutex_);
@@ -140,6 +146,7 @@ void AttachStream::OnDone() {
     const std::lock_guard lock(mutex_);
     context_ = nullptr;
     ended_ = true;
+    count_off(queued_bytes_);
   }
   boost::asio::post(io_, [self = std::move(self_)] {
     self->farewell_.cancel();

@@ -21,6 +21,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "launcher/rendezvous/shell/answer_pacer.h"
 #include "launcher/rendezvous/shell/server_core.h"
 #include "proto/wire/messages.h"
 
@@ -33,6 +34,7 @@ class AttachStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
   struct Limits {
     std::size_t bytes = 0;
     std::size_t messages = 0;
+    std::shared_ptr<Outgoing> all;  // counts the bytes of all streams
   };
   // All are called on the io thread.
   struct Callbacks {
@@ -70,6 +72,7 @@ class AttachStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
   void write_next();
   void end(const grpc::Status& status);
   void cut_off();
+  void count_off(std::size_t bytes);
 
   boost::asio::io_context& io_;
   const std::string peer_addr_;
@@ -81,7 +84,7 @@ class AttachStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
   std::mutex mutex_;
   grpc::CallbackServerContext* context_;  // gRPC's; null once it is done
   std::deque<v1::ServerMessage> queue_;
-  std::size_t queued_bytes_ = 0;
+  std::size_t queued_bytes_ = 0;  // of what gRPC is writing, too
   v1::ServerMessage outgoing_;
   bool writing_ = false;
   std::optional<grpc::Status> closing_;  // said once the queue is empty

@@ -11,6 +11,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "launcher/rendezvous/shell/answer_pacer.h"
 #include "launcher/rendezvous/shell/local_session.h"
 #include "launcher/rendezvous/shell/store.h"
 #include "launcher/rendezvous/shell/strand_clock.h"
@@ -60,6 +61,18 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
     return out;
   }
 
+  // Before anything else. Streams may hold `outgoing` for longer than this lives.
+  void prepare() {
+    outgoing = std::make_shared<Outgoing>(options.max_outgoing_bytes,
+                                          [&loop = io, weak = weak_from_this()] {
+                                            boost::asio::post(loop, [weak] {
+                                              if (const auto self = weak.lock())
+                                                self->pacer->go_on();
+                                            });
+                                          });
+    pacer.emplace(outgoing, [this](SessionId to, const StoreReply& reply) { say(to, reply); });
+  }
+
   Instant raw_now() const { return {std::chrono::steady_clock::now() - origin}; }
 
   void step(const Event& event) {
@@ -95,13 +108,13 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   void ask_store(SessionId session, const Session& from, const StoreRequest& request) {
     std::optional<Store::Change> change;
     const Instant now = clock.now(raw_now());
-    const Store::Answers answers = store.ask(session, *from.job, request, now, &change);
+    Store::Answers answers = store.ask(session, *from.job, request, now, &change);
     if (change && journal != nullptr) {
       const absl::Status written = journal->put(
           {*from.job, request.generation, std::move(change->key), std::move(change->value)});
       if (!written.ok()) return break_down(written);
     }
-    deliver(answers);
+    pacer->take(std::move(answers));
     arm();
   }
 
@@ -138,7 +151,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
     });
   }
   void carry_out(OpenStore& order) { store.open(order.job, order.generation); }
-  void carry_out(CloseStore& order) { deliver(store.close(order.job, order.generation)); }
+  void carry_out(CloseStore& order) { pacer->take(store.close(order.job, order.generation)); }
   void carry_out(ReplyOperator& order) {
     const auto asked = requests.find(order.request);
     if (asked == requests.end()) return;
@@ -154,11 +167,9 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
     });
   }
 
-  void deliver(const Store::Answers& answers) {
-    for (const Store::Answer& answer : answers) {
-      const auto session = sessions.find(answer.session);
-      if (session != sessions.end()) session->second.sink->say(answer.reply);
-    }
+  void say(SessionId to, const StoreReply& reply) {
+    const auto session = sessions.find(to);
+    if (session != sessions.end() && session->second.job) session->second.sink->say(reply);
   }
 
   // A session that is no accepted agent's, or no longer, goes unless a join is accepted on it.
@@ -244,7 +255,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   void ring() {
     armed.reset();
     const Instant now = clock.now(raw_now());
-    deliver(store.expire(now));
+    pacer->take(store.expire(now));
     expire_strangers(now);
     const std::optional<Instant> due = machine.next_deadline();
     if ((due && *due <= now) || told_stalled < clock.stalled()) {
@@ -262,6 +273,8 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
   StrandClock clock;
   Duration told_stalled{0};  // of clock.stalled(), what the machine knows
   Store store;
+  std::shared_ptr<Outgoing> outgoing;
+  std::optional<AnswerPacer> pacer;
   boost::asio::steady_timer timer;
   std::optional<Instant> armed;
   std::map<SessionId, Session> sessions;
@@ -277,6 +290,7 @@ struct ServerCore::State : std::enable_shared_from_this<ServerCore::State> {
 ServerCore::ServerCore(boost::asio::io_context& io, ServerOptions options)
     : state_(std::make_shared<State>(io, std::move(options))),
       self_(std::make_shared<ServerCore*>(this)) {
+  state_->prepare();
   state_->recover();
   state_->arm();
 }
@@ -293,6 +307,10 @@ ServerCore::~ServerCore() {
 
 const ServerOptions& ServerCore::options() const {
   return state_->options;
+}
+
+std::shared_ptr<Outgoing> ServerCore::outgoing() const {
+  return state_->outgoing;
 }
 
 SessionId ServerCore::attach(std::shared_ptr<SessionSink> sink, std::string peer_addr) {

@@ -51,6 +51,8 @@ struct ServerOptions {
   // What may wait for one slow reader before its stream is closed and counts as lost.
   std::size_t max_queued_bytes = 16U << 20U;
   std::size_t max_queued_messages = 4096;
+  // What may wait on all streams together before large answers of the store are held back.
+  std::size_t max_outgoing_bytes = 256U << 20U;
   std::size_t max_sessions = 65536;
   // A stream on which no join is accepted for so long is closed: it would keep its place for ever.
   Duration join_within = 30s;
@@ -84,6 +86,8 @@ class SessionSink {
   virtual void finish(const std::string& reason) = 0;
 };
 
+class Outgoing;
+
 class ServerCore {
  public:
   ServerCore(boost::asio::io_context& io, ServerOptions options);
@@ -92,6 +96,8 @@ class ServerCore {
   ServerCore& operator=(const ServerCore&) = delete;
 
   const ServerOptions& options() const;
+  // Where sinks count what they have not said yet.
+  std::shared_ptr<Outgoing> outgoing() const;
 
   // ---- sessions. `sink` is kept until detach() or its finish().
   SessionId attach(std::shared_ptr<SessionSink> sink, std::string peer_addr);

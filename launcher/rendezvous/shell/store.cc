@@ -34,6 +34,12 @@ std::optional<std::int64_t> number_in(const std::string& text) {
 
 }  // namespace
 
+StoreReply Store::Answer::whole() const {
+  StoreReply out = reply;
+  if (value != nullptr) out.value = *value;
+  return out;
+}
+
 void Store::open(const JobId& job, Generation generation) {
   spaces_.try_emplace(SpaceId{job, generation});
 }
@@ -50,9 +56,11 @@ Store::Answers Store::close(const JobId& job, Generation generation) {
     const Waiter& waiter = waiters_.at(id);
     StoreReply reply = with_status(StoreReply::Status::kStale);
     reply.id = waiter.request;
-    answers.push_back({waiter.session, std::move(reply)});
+    answers.push_back({waiter.session, std::move(reply), nullptr});
     drop(id);
   }
+  all_bytes_ -= space->second.bytes;
+  all_keys_ -= space->second.values.size();
   spaces_.erase(space);
   return answers;
 }
@@ -71,56 +79,63 @@ Store::Answers Store::ask(SessionId session, const JobId& job, const StoreReques
     cancel(session, request.id);
     return answers;
   }
-  StoreReply reply;
-  bool answered = true;
-  bool changed = false;
   const SpaceId id{job, request.generation};
   const auto found = spaces_.find(id);
+  std::optional<Answer> answer = Answer{session, {}, nullptr};
+  bool changed = false;
   if (found == spaces_.end()) {
-    reply = with_status(StoreReply::Status::kStale);
+    answer->reply.status = StoreReply::Status::kStale;
   } else {
     Space& space = found->second;
     switch (request.op) {
-      case StoreRequest::Op::kSet:
-        reply = put(space, request.key, request.value);
-        changed = reply.status == StoreReply::Status::kOk;
-        break;
-      case StoreRequest::Op::kAdd:
-        reply = add(space, request.key, request.delta);
-        changed = reply.status == StoreReply::Status::kOk;
-        break;
-      case StoreRequest::Op::kGet:
-        if (const auto value = space.values.find(request.key); value != space.values.end()) {
-          reply.value = value->second;
-        } else if (request.wait <= 0ns) {
-          reply = with_status(StoreReply::Status::kNotFound);
-        } else if (wait(id, space, session, request, now)) {
-          answered = false;
-        } else {
-          reply = refused("too many ranks wait for keys of this generation");
-        }
-        break;
+      case StoreRequest::Op::kSet: answer->reply = put(space, request.key, request.value); break;
+      case StoreRequest::Op::kAdd: answer->reply = add(space, request.key, request.delta); break;
+      case StoreRequest::Op::kGet: answer = get(id, session, request, now); break;
       case StoreRequest::Op::kDelete:
-        if (const auto value = space.values.find(request.key); value != space.values.end()) {
-          space.bytes -= value->first.size() + value->second.size();
-          space.values.erase(value);
-          if (change != nullptr) *change = Change{request.key, std::nullopt};
-        } else {
-          reply = with_status(StoreReply::Status::kNotFound);
-        }
+        if (!remove(space, request.key)) answer->reply.status = StoreReply::Status::kNotFound;
         break;
       case StoreRequest::Op::kCancel: break;  // above
     }
-    if (changed) wake(space, request.key, answers);
-    if (changed && change != nullptr) {
-      *change = Change{request.key, space.values.at(request.key)};
-    }
+    changed =
+        request.op != StoreRequest::Op::kGet && answer->reply.status == StoreReply::Status::kOk;
   }
-  if (answered) {
-    reply.id = request.id;
-    answers.insert(answers.begin(), {session, std::move(reply)});
+  if (answer) {
+    answer->reply.id = request.id;
+    answers.push_back(*std::move(answer));
   }
+  if (!changed) return answers;
+  Space& space = found->second;
+  const auto value = space.values.find(request.key);
+  if (value != space.values.end()) wake(space, request.key, answers);
+  if (change == nullptr) return answers;
+  *change = Change{request.key, std::nullopt};
+  if (value != space.values.end()) (*change)->value = *value->second;
   return answers;
+}
+
+std::optional<Store::Answer> Store::get(const SpaceId& id, SessionId session,
+                                        const StoreRequest& request, Instant now) {
+  const Space& space = spaces_.at(id);
+  if (const auto value = space.values.find(request.key); value != space.values.end()) {
+    return Answer{session, {}, value->second};
+  }
+  if (request.wait <= 0ns) {
+    return Answer{session, with_status(StoreReply::Status::kNotFound), nullptr};
+  }
+  std::string against = wait(id, session, request, now);
+  if (against.empty()) return std::nullopt;
+  return Answer{session, refused(std::move(against)), nullptr};
+}
+
+bool Store::remove(Space& space, const std::string& key) {
+  const auto value = space.values.find(key);
+  if (value == space.values.end()) return false;
+  const std::size_t bytes = key.size() + value->second->size();
+  space.bytes -= bytes;
+  all_bytes_ -= bytes;
+  --all_keys_;
+  space.values.erase(value);
+  return true;
 }
 
 StoreReply Store::put(Space& space, const std::string& key, std::string value) {
@@ -135,20 +150,30 @@ StoreReply Store::put(Space& space, const std::string& key, std::string value) {
   if (is_new && space.values.size() >= limits_.keys) {
     return refused("the store has its " + std::to_string(limits_.keys) + " keys");
   }
-  const std::size_t before = is_new ? 0 : key.size() + old->second.size();
-  const std::size_t bytes = space.bytes - before + key.size() + value.size();
-  if (bytes > limits_.bytes) {
+  if (is_new && all_keys_ >= limits_.all_keys) {
+    return refused("the stores of all jobs of this server have their " +
+                   std::to_string(limits_.all_keys) + " keys");
+  }
+  const std::size_t before = is_new ? 0 : key.size() + old->second->size();
+  const std::size_t after = key.size() + value.size();
+  if (space.bytes - before + after > limits_.bytes) {
     return refused("the store is full (" + std::to_string(limits_.bytes) + " bytes)");
   }
-  space.bytes = bytes;
-  space.values[key] = std::move(value);
+  if (all_bytes_ - before + after > limits_.all_bytes) {
+    return refused("the stores of all jobs of this server are full (" +
+                   std::to_string(limits_.all_bytes) + " bytes)");
+  }
+  space.bytes += after - before;
+  all_bytes_ += after - before;
+  if (is_new) ++all_keys_;
+  space.values[key] = std::make_shared<const std::string>(std::move(value));
   return {};
 }
 
 StoreReply Store::add(Space& space, const std::string& key, std::int64_t delta) {
   std::int64_t number = 0;
   if (const auto old = space.values.find(key); old != space.values.end()) {
-    const std::optional<std::int64_t> held = number_in(old->second);
+    const std::optional<std::int64_t> held = number_in(*old->second);
     if (!held) return refused("the value under this key is not a number");
     number = *held;
   }
@@ -163,20 +188,25 @@ void Store::wake(Space& space, const std::string& key, Answers& answers) {
   const auto waiting = space.waiting.find(key);
   if (waiting == space.waiting.end()) return;
   const std::set<WaiterId> satisfied = waiting->second;
-  const std::string& value = space.values.at(key);
+  const Value& value = space.values.at(key);
   for (const WaiterId id : satisfied) {
     const Waiter& waiter = waiters_.at(id);
     StoreReply reply;
     reply.id = waiter.request;
-    reply.value = value;
-    answers.push_back({waiter.session, std::move(reply)});
+    answers.push_back({waiter.session, std::move(reply), value});
     drop(id);
   }
 }
 
-bool Store::wait(const SpaceId& id, Space& space, SessionId session, const StoreRequest& request,
-                 Instant now) {
-  if (space.waiter_count >= limits_.waiters) return false;
+std::string Store::wait(const SpaceId& id, SessionId session, const StoreRequest& request,
+                        Instant now) {
+  Space& space = spaces_.at(id);
+  if (space.waiter_count >= limits_.waiters) {
+    return std::to_string(limits_.waiters) + " ranks wait for keys of this generation already";
+  }
+  if (waiters_.size() >= limits_.all_waiters) {
+    return std::to_string(limits_.all_waiters) + " ranks wait for keys of this server already";
+  }
   const WaiterId waiter = ++last_waiter_;
   const Instant deadline = now + std::min(request.wait, kLongestWait);
   waiters_[waiter] = {id, request.key, session, request.id, deadline};
@@ -184,7 +214,7 @@ bool Store::wait(const SpaceId& id, Space& space, SessionId session, const Store
   ++space.waiter_count;
   by_session_[session].insert({request.id, waiter});
   by_deadline_.insert({deadline, waiter});
-  return true;
+  return "";
 }
 
 // Out of all indexes. Its space must still exist.
@@ -225,7 +255,7 @@ Store::Answers Store::expire(Instant now) {
     const Waiter& waiter = waiters_.at(id);
     StoreReply reply = with_status(StoreReply::Status::kNotFound);
     reply.id = waiter.request;
-    answers.push_back({waiter.session, std::move(reply)});
+    answers.push_back({waiter.session, std::move(reply), nullptr});
     drop(id);
   }
   return answers;

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -27,15 +28,24 @@ namespace muster::rendezvous {
 
 class Store {
  public:
-  // Of one key space. What is beyond is refused in words.
+  // What is beyond is refused in words that name the limit.
   struct Limits {
+    // Of one key space.
     std::size_t keys = 262144;
     std::size_t bytes = 256U << 20U;  // keys and values together
     std::size_t waiters = 262144;
+    // Of all together.
+    std::size_t all_keys = 1U << 20U;
+    std::size_t all_bytes = 1U << 30U;
+    std::size_t all_waiters = 1U << 20U;
   };
+  using Value = std::shared_ptr<const std::string>;
+  // The value is shared by all who get it.
   struct Answer {
     SessionId session = 0;
-    StoreReply reply;
+    StoreReply reply;  // but for its value
+    Value value;       // nullptr: none
+    StoreReply whole() const;
   };
   using Answers = std::vector<Answer>;
 
@@ -76,7 +86,7 @@ class Store {
   using SpaceId = std::pair<JobId, Generation>;
   using WaiterId = std::uint64_t;
   struct Space {
-    std::map<std::string, std::string> values;
+    std::map<std::string, Value> values;
     std::map<std::string, std::set<WaiterId>> waiting;  // by key
     std::size_t bytes = 0;
     std::size_t waiter_count = 0;
@@ -89,15 +99,21 @@ class Store {
     Instant deadline;
   };
 
+  // nullopt: it is answered later.
+  std::optional<Answer> get(const SpaceId& id, SessionId session, const StoreRequest& request,
+                            Instant now);
   StoreReply put(Space& space, const std::string& key, std::string value);
   StoreReply add(Space& space, const std::string& key, std::int64_t delta);
   void wake(Space& space, const std::string& key, Answers& answers);
-  bool wait(const SpaceId& id, Space& space, SessionId session, const StoreRequest& request,
-            Instant now);
+  // What is said against it; empty: it waits.
+  std::string wait(const SpaceId& id, SessionId session, const StoreRequest& request, Instant now);
+  bool remove(Space& space, const std::string& key);
   void cancel(SessionId session, std::uint64_t request);
   void drop(WaiterId id);
 
   Limits limits_;
+  std::size_t all_keys_ = 0;
+  std::size_t all_bytes_ = 0;
   std::map<SpaceId, Space> spaces_;
   std::map<WaiterId, Waiter> waiters_;
   std::map<SessionId, std::set<std::pair<std::uint64_t, WaiterId>>> by_session_;  // by request id

@@ -21,7 +21,8 @@ using test::NetServer;
 // A server, one agent in its first generation, and its proxy.
 class Path {
  public:
-  Path() : agent(thread, server.listen()) {
+  explicit Path(rendezvous::ServerOptions options = test::server_options())
+      : server(std::move(options)), agent(thread, server.listen()) {
     REQUIRE(agent.open());
     REQUIRE(agent.run_up("job"));
     thread.on_io([&] {
@@ -98,6 +99,29 @@ TEST_CASE("eight workers meet", "[net_store]") {
     CHECK(met.next() == "76543210");
   StoreClient client(path.config());
   CHECK(client.get("met", 0ns).value_or("") == "8");
+}
+
+TEST_CASE("many get a large value though little may wait to be read", "[net_store]") {
+  rendezvous::ServerOptions options = test::server_options();
+  options.max_outgoing_bytes = 1;  // one answer at a time
+  Path path(std::move(options));
+  const std::string large(kMaxStoreValueBytes, 'x');
+  std::vector<std::thread> workers;
+  test::Inbox<bool> got;
+  for (int i = 0; i < 12; ++i) {
+    workers.emplace_back([&] {
+      StoreClient client(path.config());
+      const bool told = client.add("waiting", 1).ok();
+      got.put(told && client.get("large", 60s).value_or("") == large);
+    });
+  }
+  StoreClient client(path.config());
+  REQUIRE(test::eventually([&] { return client.get("waiting", 0ns).value_or("") == "12"; }));
+  CHECK(client.set("large", large).ok());
+  for (auto& worker : workers)
+    worker.join();
+  for (int i = 0; i < 12; ++i)
+    CHECK(got.next() == true);
 }
 
 TEST_CASE("those who wait are told when the generation ends", "[net_store]") {

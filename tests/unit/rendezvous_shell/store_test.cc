@@ -35,7 +35,7 @@ StoreRequest addition(std::uint64_t id, std::string key, std::int64_t delta) {
 StoreReply only(const Store::Answers& answers) {
   REQUIRE(answers.size() == 1);
   REQUIRE(answers[0].session == 1);
-  return answers[0].reply;
+  return answers[0].whole();
 }
 
 }  // namespace
@@ -82,14 +82,14 @@ TEST_CASE("those who wait are answered by set, add, time and the end", "[store]"
     CHECK(answers[0].session == 9);
     CHECK(answers[1].session == 1);
     CHECK(answers[1].reply.id == 1);
-    CHECK(answers[1].reply.value == "v");
+    CHECK(answers[1].whole().value == "v");
     CHECK(answers[2].session == 2);
     CHECK(store.waiters() == 1);
   }
   SECTION("add counts as set") {
     const auto answers = store.ask(9, "j", addition(7, "b", 4), start);
     REQUIRE(answers.size() == 2);
-    CHECK(answers[1].reply.value == "4");
+    CHECK(answers[1].whole().value == "4");
   }
   SECTION("time is up for each alone") {
     CHECK(store.expire(start + 1s).empty());
@@ -161,11 +161,59 @@ TEST_CASE("what is beyond a limit is refused in words", "[store]") {
   CHECK(large.text == "the store is full (64 bytes)");
   CHECK(only(store.ask(1, "j", request(Op::kGet, 5, "a"), {})).value == "1");
   CHECK(store.ask(1, "j", request(Op::kGet, 6, "z", "", 1s), {}).empty());
-  CHECK(only(store.ask(1, "j", request(Op::kGet, 7, "y", "", 1s), {})).status == Status::kRefused);
+  CHECK(only(store.ask(1, "j", request(Op::kGet, 7, "y", "", 1s), {})).text ==
+        "1 ranks wait for keys of this generation already");
   CHECK(only(store.ask(1, "j", request(Op::kSet, 8, "", "x"), {})).status == Status::kRefused);
   // What was deleted makes room.
   CHECK(only(store.ask(1, "j", request(Op::kDelete, 9, "a"), {})).status == Status::kOk);
   CHECK(only(store.ask(1, "j", request(Op::kSet, 10, "c", "3"), {})).status == Status::kOk);
+}
+
+TEST_CASE("all key spaces together have limits too", "[store]") {
+  Store::Limits limits;
+  limits.all_keys = 2;
+  limits.all_bytes = 64;
+  limits.all_waiters = 1;
+  Store store(limits);
+  store.open("j", 3);
+  store.open("k", 3);
+  CHECK(only(store.ask(1, "j", request(Op::kSet, 1, "a", "1"), {})).status == Status::kOk);
+  CHECK(only(store.ask(1, "k", request(Op::kSet, 2, "a", "1"), {})).status == Status::kOk);
+  CHECK(only(store.ask(1, "k", request(Op::kSet, 3, "b", "1"), {})).text ==
+        "the stores of all jobs of this server have their 2 keys");
+  CHECK(only(store.ask(1, "k", addition(4, "n", 1), {})).status == Status::kRefused);
+  CHECK(only(store.ask(1, "k", request(Op::kSet, 5, "a", std::string(62, 'x')), {})).text ==
+        "the stores of all jobs of this server are full (64 bytes)");
+  CHECK(store.ask(1, "j", request(Op::kGet, 6, "z", "", 1s), {}).empty());
+  CHECK(only(store.ask(1, "k", request(Op::kGet, 7, "z", "", 1s), {})).text ==
+        "1 ranks wait for keys of this server already");
+  // A key space that ends makes room, and so does a deleted key.
+  CHECK(store.close("j", 3).size() == 1);
+  CHECK(only(store.ask(1, "k", request(Op::kSet, 8, "b", std::string(50, 'x')), {})).status ==
+        Status::kOk);
+  CHECK(store.ask(1, "k", request(Op::kGet, 9, "z", "", 1s), {}).empty());
+  CHECK(only(store.ask(1, "k", request(Op::kDelete, 10, "b"), {})).status == Status::kOk);
+  CHECK(only(store.ask(1, "k", request(Op::kSet, 11, "c", std::string(60, 'x')), {})).status ==
+        Status::kOk);
+}
+
+TEST_CASE("those who waited share one value", "[store]") {
+  Store store;
+  store.open("j", 3);
+  constexpr std::size_t kWaiters = 10000;
+  for (std::size_t i = 0; i < kWaiters; ++i) {
+    REQUIRE(store.ask(i, "j", request(Op::kGet, i, "a", "", 9s), {}).empty());
+  }
+  const std::string large(kMaxStoreValueBytes, 'x');
+  const auto answers = store.ask(kWaiters, "j", request(Op::kSet, 1, "a", large), {});
+  REQUIRE(answers.size() == kWaiters + 1);
+  CHECK(answers[0].value == nullptr);  // the setter's
+  for (std::size_t i = 1; i <= kWaiters; ++i) {
+    REQUIRE(answers[i].value == answers[1].value);
+    REQUIRE(answers[i].reply.value.empty());
+  }
+  CHECK(answers[1].whole().value == large);
+  CHECK(answers[1].value.use_count() == kWaiters + 1);  // and the store's own
 }
 
 TEST_CASE("under random use every request is answered exactly once", "[store]") {
