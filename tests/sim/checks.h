@@ -42,8 +42,10 @@ struct Process {
   bool frozen = false;   // its agent was stopped at some time
   bool reports = false;  // writes its progress file, looks at its stop file
   Instant started;
+  std::optional<Instant> hangs_from;  // it makes no progress and does not end by itself
 
   bool alive() const { return leader || rest; }
+  bool hangs(Instant now) const { return hangs_from && now >= *hangs_from; }
 };
 using ProcessPtr = std::shared_ptr<Process>;
 
@@ -56,6 +58,7 @@ struct NodeTruth {
   bool stream_open = false;           // or being opened
   bool stream_up = false;
   std::uint64_t server_life = 0;  // of the server at the other end of the stream
+  Duration ahead{0};              // how far its clock has leapt
 };
 
 class Checks {
@@ -67,6 +70,13 @@ class Checks {
   void fail(std::string what);
 
   void server_started();
+  // The next server reads a journal without the last writes of the one before.
+  void tail_lost(const std::vector<rendezvous::RunRecord>& journal);
+  void server_leapt(Duration length);
+  // What servers wait for in strict fencing may be over before its time, now as later: their clock,
+  // the time of day or the journal is not what it was when they began to wait.
+  void fences_void() { fence_void_ = clock_.now(); }
+  void wall_stepped(bool ahead);
   // After a step's writes the journal must hold what the server knows.
   void journaled(const std::vector<rendezvous::RunRecord>& journal,
                  const std::vector<rendezvous::RunRecord>& known);
@@ -131,10 +141,11 @@ class Checks {
     std::vector<MemberRanks> members;
   };
 
-  // Lives of servers that share a journal are one.
+  // Lives of servers that share a journal are one, unless it lost what a life had written.
   std::uint64_t life_of(std::uint64_t server_life) const {
-    return options_.journaled ? 0 : server_life;
+    return server_life < life_of_.size() ? life_of_[server_life] : server_life;
   }
+  Instant own(const NodeTruth& node) const { return clock_.now() + node.ahead; }
   void check_join(SessionId session, const std::vector<rendezvous::Action>& actions);
   void check_heartbeat(SessionId session, const std::vector<rendezvous::Action>& actions);
   void check_order(const std::vector<rendezvous::Action>& actions);
@@ -160,6 +171,11 @@ class Checks {
   std::map<std::size_t, AgentRecord> agents_;
   ServerRecord server_;
   std::uint64_t server_life_ = 0;
+  std::vector<std::uint64_t> life_of_{0};   // by life
+  std::optional<ServerRecord> after_loss_;  // what the next server knows of the runs
+  bool ever_lost_tail_ = false;
+  bool stepped_back_ = false;  // the time of day did
+  std::optional<Instant> fence_void_;
   std::map<RunId, rendezvous::NodeRange> ranges_;  // of its nodes, as operators made them
   std::set<NodeName> members_;                     // nodes that the current server ever accepted
   std::map<std::pair<RunId, Generation>, std::set<NodeName>> met_;  // … when it committed

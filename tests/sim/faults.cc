@@ -33,8 +33,12 @@ void World::plan_faults() {
     strike_node(i, options.freezes, &World::freeze_agent);
     strike_node(i, options.agent_kills, &World::kill_agent);
     strike_node(i, options.agent_signals, &World::signal_agent);
+    strike_node(i, options.one_way, &World::bar_one_way);
+    strike_node(i, options.agent_leaps, &World::leap_agent);
   }
   repeat(options.server_stalls, [this] { stall_server(); });
+  repeat(options.server_leaps, [this] { leap_server(); });
+  repeat(options.partitions, [this] { partition(); });
   if (!options.hosted) repeat(options.server_kills, [this] { crash_server_soon(); });
   repeat(options.operator_stops, [this] { order(rendezvous::StopJob{}); });
   repeat(options.operator_restarts, [this] { order(rendezvous::RestartJob{}); });
@@ -74,6 +78,12 @@ void World::kill_agent(std::size_t node) {
   nodes_[node]->kill_agent();
 }
 
+// The clock of a host is that of all on it.
+void World::leap_agent(std::size_t node) {
+  if (options.hosted && node == 0) return leap_server();
+  nodes_[node]->leap(between(600ms, 60s));
+}
+
 void World::signal_agent(std::size_t node) {
   if (!nodes_[node]->runs() || (options.hosted && node == 0 && server_stalls_)) return;
   const int signal = rng.below(2) == 0 ? 15 : 2;
@@ -93,6 +103,7 @@ void World::crash_server_soon() {
 void World::crash_server() {
   if (!server_) return;
   kill_server();
+  if (options.lost_tails > 0 && chance(options.lost_tails)) lose_tail();
   clock.after(between(10ms, 10s), [this] { start_server(); });
 }
 
@@ -119,9 +130,24 @@ void World::end_faults() {
   if (!server_ && !options.hosted) start_server();
   for (const auto& [session, stream] : streams_)
     stream->stalled_until = clock.now();
+  for (Barrier& barrier : barriers_)
+    barrier = {};
+  if (options.hangs > 0) {
+    const bool by_order = rng.below(2) == 0;
+    clock.after(options.longest_work + 5s, [this, by_order] { end_hangs(by_order); });
+  }
   for (const auto& node : nodes_) {
     if (!node->ever_ran()) node->start_agent();
   }
+}
+
+// What hangs ends when somebody stops the job, or kills it.
+void World::end_hangs(bool by_order) {
+  bool hangs = false;
+  for (const auto& node : nodes_)
+    hangs = (by_order ? node->hangs() : node->kill_hung()) || hangs;
+  if (hangs && by_order) order(rendezvous::StopJob{});
+  clock.after(10s, [this, by_order] { end_hangs(!by_order); });
 }
 
 void World::watch_leases() {

@@ -44,6 +44,7 @@ TEST_CASE("the journal on disk is the journal in memory, under every seed") {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     SimOptions options = SimOptions::from_seed(seed);
     options.journaled = true;
+    options.lost_tails = 0;
     if (!options.hosted) options.server_kills = 0.05;
     const testing::TempDir folder;
     std::unique_ptr<rendezvous::Journal> journal = open(file_in(folder));

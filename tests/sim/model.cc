@@ -124,7 +124,7 @@ void Model::ordered(const rendezvous::OperatorAsked& asked,
 
 // Twice as long each time, from two heartbeats to thirty-two times as much.
 void Model::set_aside(Node& node, Instant now) const {
-  Duration wait = std::max<Duration>(2 * options_.policy.heartbeat, 1s);
+  Duration wait = std::max<Duration>(2 * options_->policy.heartbeat, 1s);
   for (std::uint32_t i = 0; i < std::min(node.refusals, 5U); ++i)
     wait *= 2;
   ++node.refusals;
@@ -273,7 +273,7 @@ void Model::prepared(Run& run, const Prepare& prepare, Instant now) {
     round.ranks = decide(run, now);
     for (const MemberRanks& member : round.ranks)
       round.silent.insert(member.node);
-    round.due = now + std::max<Duration>(2 * options_.policy.heartbeat, 1s);
+    round.due = now + std::max<Duration>(2 * options_->policy.heartbeat, 1s);
     run.round = std::move(round);
     if (told.generation != run.generation + 1) {
       disagree("M1: generation " + std::to_string(told.generation) + " follows " +

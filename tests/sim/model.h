@@ -20,7 +20,7 @@ namespace muster::sim {
 
 class Model {
  public:
-  explicit Model(const SimOptions& options) : options_(options) {}
+  explicit Model(const SimOptions& options) : options_(&options) {}
 
   // `remembers`: it read the journal of the one before.
   void server_started(bool remembers);
@@ -58,7 +58,7 @@ class Model {
   };
 
   std::uint32_t max_nodes(const Run& run) const {
-    return run.max_nodes > 0 ? run.max_nodes : options_.max_nodes;
+    return run.max_nodes > 0 ? run.max_nodes : options_->max_nodes;
   }
   void ordered(const rendezvous::OperatorAsked& asked,
                const std::vector<rendezvous::Action>& actions);
@@ -80,7 +80,7 @@ class Model {
     if (!disagreement_) disagreement_ = std::move(what);
   }
 
-  const SimOptions& options_;
+  const SimOptions* options_;
   std::map<RunId, Run> runs_;
   std::map<SessionId, std::pair<RunId, NodeName>> streams_;
   std::optional<std::string> disagreement_;

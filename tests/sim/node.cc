@@ -81,6 +81,14 @@ void Node::freeze(Duration length) {
   later(length, [this] { wake(); });
 }
 
+void Node::leap(Duration length) {
+  if (!agent_ || frozen_) return;
+  world_.note(truth_.name, [&] { return "its clock leaps by " + format_duration(length); });
+  ++world_.checks.tally["leaps of a node's clock"];
+  truth_.ahead += length;
+  arm_timer(false);
+}
+
 // Events received are handled before deadlines.
 void Node::wake() {
   frozen_ = false;
@@ -124,7 +132,7 @@ void Node::step(const agent::Event& event) {
     truth_.stream_open = truth_.stream_up = false;
     stream_.reset();
   }
-  std::vector<agent::Action> actions = agent_->step(event, world_.clock.now());
+  std::vector<agent::Action> actions = agent_->step(event, own_now());
   world_.planted.does(truth_, event, actions);
   world_.checks.agent_stepped(truth_, event, actions);
   for (agent::Action& action : actions) {
@@ -141,12 +149,12 @@ void Node::arm_timer(bool ticked) {
   const std::optional<Instant> next = agent_->next_deadline();
   const std::uint64_t timer = ++timer_;
   if (!next) return;
-  if (ticked) spins_ = *next <= world_.clock.now() ? spins_ + 1 : 0;
+  if (ticked) spins_ = *next <= own_now() ? spins_ + 1 : 0;
   if (spins_ > 100) {
     world_.checks.fail(truth_.name + " wants a tick again and again");
     return;
   }
-  world_.clock.at(*next, [this, timer, life = truth_.life] {
+  world_.clock.at(*next - truth_.ahead, [this, timer, life = truth_.life] {
     if (!agent_ || truth_.life != life || timer_ != timer || frozen_) return;
     sample_progress();
     if (agent_) step(agent::Tick{});
@@ -188,16 +196,23 @@ void Node::finish(const agent::Finish& /*finish*/) {
 void Node::connect(Duration delay) {
   truth_.stream_open = true;
   const std::uint64_t token = ++connect_token_;
-  later(delay + world_.between(200us, 3ms), [this, token] {
-    if (token != connect_token_) return;
-    stream_ = world_.connect(truth_.index, truth_.life);
-    if (stream_) {
-      truth_.server_life = stream_->server_life;
-      post(agent::LinkUp{});
-    } else {
-      post(agent::LinkDown{"refused"});
-    }
-  });
+  later(delay + world_.between(200us, 3ms), [this, token] { dial(token); });
+}
+
+// What is neither made nor refused is tried until it is given up.
+void Node::dial(std::uint64_t token) {
+  if (token != connect_token_) return;
+  if (const Instant open = world_.reachable_at(truth_.index); open > world_.clock.now()) {
+    return later(open - world_.clock.now() + world_.between(1ms, 1s),
+                 [this, token] { dial(token); });
+  }
+  stream_ = world_.connect(truth_.index, truth_.life);
+  if (stream_) {
+    truth_.server_life = stream_->server_life;
+    post(agent::LinkUp{});
+  } else {
+    post(agent::LinkDown{"refused"});
+  }
 }
 
 void Node::link_down(const StreamPtr& stream, const std::string& reason) {
@@ -265,7 +280,9 @@ void Node::sample_progress() {
   std::vector<RankProgress> progress;
   for (const ProcessPtr& process : truth_.processes) {
     if (!process->leader || !process->reports) continue;
-    const Duration runs = world_.clock.now() - process->started;
+    const Duration runs =
+        std::min(world_.clock.now(), process->hangs_from.value_or(world_.clock.now())) -
+        process->started;
     const auto steps = static_cast<std::uint64_t>(runs / 200ms);
     progress.push_back({process->rank, steps, steps / 16 * 16, 0s});
   }
@@ -275,7 +292,7 @@ void Node::sample_progress() {
 void Node::heed_stop_file(std::uint32_t local_rank) {
   for (const ProcessPtr& process : truth_.processes) {
     if (process->local_rank != local_rank || !process->leader || !process->reports) continue;
-    if (process->dying || process->unkillable) continue;
+    if (process->dying || process->unkillable || process->hangs(world_.clock.now())) continue;
     process->dying = true;
     const ExitStatus status{ExitStatus::Kind::kExited, world_.rng.below(2) == 0 ? 0 : 143, false,
                             ""};
@@ -286,8 +303,12 @@ void Node::heed_stop_file(std::uint32_t local_rank) {
 void Node::plan_natural_end(const ProcessPtr& process) {
   const Duration length = world_.between(500ms, world_.options.longest_work);
   const bool fails = world_.chance(world_.options.worker_failure);
+  if (world_.options.hangs > 0 && world_.chance(world_.options.hangs)) {
+    process->hangs_from = world_.clock.now() + length / 2;
+    ++world_.checks.tally["workers that hang"];
+  }
   later(length, [this, process, fails] {
-    if (!process->leader || process->dying) return;
+    if (!process->leader || process->dying || process->hangs_from) return;
     ExitStatus status;
     if (fails && world_.rng.below(2) == 0) {
       status = {ExitStatus::Kind::kSignaled, 11, false, ""};
@@ -303,6 +324,22 @@ void Node::plan_natural_end(const ProcessPtr& process) {
       tell_gone(process);
     });
   }
+}
+
+bool Node::hangs() const {
+  const Instant now = world_.clock.now();
+  return std::any_of(truth_.processes.begin(), truth_.processes.end(), [&](const auto& process) {
+    return process->leader && !process->unkillable && process->hangs(now);
+  });
+}
+
+bool Node::kill_hung() {
+  if (!hangs()) return false;
+  for (const ProcessPtr& process : truth_.processes) {
+    if (!process->leader || process->unkillable || !process->hangs(world_.clock.now())) continue;
+    end_leader(process, {ExitStatus::Kind::kSignaled, 9, false, ""});
+  }
+  return true;
 }
 
 void Node::end_leader(const ProcessPtr& process, ExitStatus status) {
@@ -361,8 +398,9 @@ void Node::signal_worker(const agent::SignalWorker& order) {
     process->dying = true;
     ExitStatus status{ExitStatus::Kind::kSignaled, order.signal, false, ""};
     const std::uint64_t manner = world_.rng.below(5);
-    if (manner == 0) status = {};  // saves its work and ends well
-    if (manner == 1) status = {ExitStatus::Kind::kExited, 143, false, ""};
+    const bool hears = !process->hangs(world_.clock.now());
+    if (manner == 0 && hears) status = {};  // saves its work and ends well
+    if (manner == 1 && hears) status = {ExitStatus::Kind::kExited, 143, false, ""};
     later(world_.between(1ms, 800ms), [this, process, status] { end_leader(process, status); });
   }
 }

@@ -25,6 +25,9 @@ class Node {
   void kill_agent();
   void signal_agent(int signal);
   void freeze(Duration length);
+  void leap(Duration length);  // of its clock
+  bool hangs() const;          // a worker does
+  bool kill_hung();            // false: there was none
 
   void link_down(const StreamPtr& stream, const std::string& reason);
   void said(const StreamPtr& stream, ServerMessage message);
@@ -40,12 +43,14 @@ class Node {
   std::string state() const;
 
  private:
+  Instant own_now() const { return world_.clock.now() + truth_.ahead; }
   void post(agent::Event event);  // to the agent, unless it is frozen
   void step(const agent::Event& event);
   void carry_out(agent::Action&& action);
   void arm_timer(bool ticked);
   void wake();
   void connect(Duration delay);
+  void dial(std::uint64_t token);
   void hold_port(Attempt attempt);
   void start_workers(const agent::StartWorkers& start);
   void sample_progress();

@@ -66,6 +66,27 @@ void draw_orders(Rng rng, SimOptions& options) {
   options.indexed = rng.below(4) == 0;
 }
 
+// Hangs, clocks, partitions and power losses; drawn apart for the same reason.
+void draw_troubles(Rng rng, SimOptions& options) {
+  const auto maybe = [&](double chance, double value) {
+    const bool on = rng.unit() < chance;
+    const double scale = rng.unit();
+    return on ? value * scale : 0.0;
+  };
+  options.hangs = maybe(0.15, 0.3);
+  options.one_way = maybe(0.25, 0.08);
+  options.partitions = maybe(0.25, 0.1);
+  options.agent_leaps = maybe(0.2, 0.05);
+  options.server_leaps = maybe(0.2, 0.06);
+  options.wall_steps = maybe(0.3, 1.0);
+  options.lost_tails = maybe(0.03, 1.0);
+  if (options.hosted) options.lost_tails = 0;
+  if (options.lost_tails > 0) {
+    options.journaled = true;
+    options.server_kills = std::max(options.server_kills, 0.05);
+  }
+}
+
 // What strikes each node or worker strikes a large job no more often than one of this size:
 // otherwise none of them would ever come to run.
 void tame(SimOptions& options) {
@@ -75,7 +96,8 @@ void tame(SimOptions& options) {
   for (double SimOptions::*rate :
        {&SimOptions::breaks, &SimOptions::half_open, &SimOptions::stalls, &SimOptions::freezes,
         &SimOptions::agent_kills, &SimOptions::agent_signals, &SimOptions::worker_failure,
-        &SimOptions::exec_failure, &SimOptions::unkillable}) {
+        &SimOptions::exec_failure, &SimOptions::unkillable, &SimOptions::hangs,
+        &SimOptions::one_way, &SimOptions::agent_leaps}) {
     options.*rate *= share;
   }
   if (options.agents > 30) options.fault_phase = 15s;
@@ -129,6 +151,7 @@ SimOptions SimOptions::from_seed(std::uint64_t seed) {
   options.server_stalls = maybe(0.25, 0.08);
   draw_rules(Rng(Rng::mix(seed ^ 0x9047)), policy);
   draw_orders(Rng(Rng::mix(seed ^ 0x0b5e)), options);
+  draw_troubles(Rng(Rng::mix(seed ^ 0x71de)), options);
   tame(options);
   return options;
 }
@@ -202,7 +225,14 @@ const std::vector<Knob>& knobs() {
                                      {"descendants", &SimOptions::leaves_rest},
                                      {"unkillable", &SimOptions::unkillable},
                                      {"reports", &SimOptions::reports},
-                                     {"slow-messages", &SimOptions::slow_messages}};
+                                     {"slow-messages", &SimOptions::slow_messages},
+                                     {"one-way", &SimOptions::one_way},
+                                     {"partitions", &SimOptions::partitions},
+                                     {"agent-leaps", &SimOptions::agent_leaps},
+                                     {"server-leaps", &SimOptions::server_leaps},
+                                     {"wall-steps", &SimOptions::wall_steps},
+                                     {"lost-tails", &SimOptions::lost_tails},
+                                     {"hangs", &SimOptions::hangs}};
   return all;
 }
 

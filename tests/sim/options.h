@@ -39,6 +39,10 @@ struct SimOptions {
   double agent_signals = 0;  // TERM or INT
   double server_stalls = 0;  // the server's process stands still for a while
   double server_kills = 0;   // kill -9, often in the middle of a step
+  double one_way = 0;        // nothing gets from a node to the server for a while, or back
+  double partitions = 0;     // some nodes and the server do not reach each other for a while
+  double agent_leaps = 0;    // the clock of a node leaps ahead, as after a pause of its VM
+  double server_leaps = 0;   // … that of the server's host
   double operator_stops = 0;
   double operator_scales = 0;
   double operator_drains = 0;
@@ -49,10 +53,13 @@ struct SimOptions {
   double worker_failure = 0;  // chance that a worker ends badly by itself
   double exec_failure = 0;
   double ignores_term = 0;
+  double hangs = 0;        // chance that a worker stands still until it is stopped
   double leaves_rest = 0;  // chance that descendants outlive the worker
   double unkillable = 0;
   double reports = 0;        // chance that a worker reports progress and heeds its stop file
   double slow_messages = 0;  // chance of a delay in the order of a second
+  double wall_steps = 0;     // chance that a server starts with another time of day
+  double lost_tails = 0;     // chance that a crash takes what was written last (power loss)
   Duration longest_work = 12s;
   Duration fault_phase = 30s;
   std::string planted;  // the bug that the simulator must find (planted.h); none

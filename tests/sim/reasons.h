@@ -16,7 +16,7 @@ namespace muster::sim {
 
 class Reasons {
  public:
-  explicit Reasons(const SimOptions& options) : options_(options) {}
+  explicit Reasons(const SimOptions& options) : options_(&options) {}
 
   // `remembers`: it read the journal of the one before.
   void server_started(bool remembers);
@@ -49,7 +49,7 @@ class Reasons {
     if (!failure_) failure_ = std::move(what);
   }
 
-  const SimOptions& options_;
+  const SimOptions* options_;
   std::map<RunId, Story> stories_;
   std::optional<std::string> failure_;
 };

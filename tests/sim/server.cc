@@ -17,8 +17,19 @@ void World::start_server() {
   ++server_life_;
   server_options.server_instance = "server-" + std::to_string(server_life_);
   server_options.holder = "host s, pid " + std::to_string(server_life_);
+  if (options.wall_steps > 0 && server_life_ > 1 && chance(options.wall_steps)) {
+    const Duration length = rng.below(2) == 0 ? between(100ms, 20s) : between(20s, 2h);
+    const bool ahead = rng.below(2) == 0;
+    wall_step_ += ahead ? length : -length;
+    checks.wall_stepped(ahead);
+    note("fault", [&] {
+      return std::string("the time of day steps ") + (ahead ? "ahead" : "back") + " by " +
+             format_duration(length);
+    });
+  }
   server_options.unix_us_at_origin =
-      1'700'000'000'000'000 + static_cast<std::int64_t>(server_life_);
+      1'700'000'000'000'000 + static_cast<std::int64_t>(server_life_) +
+      std::chrono::duration_cast<std::chrono::microseconds>(wall_step_).count();
   if (options.hosted) server_options.only_job = "j";
   server_ = std::make_unique<rendezvous::Rendezvous>(server_options, Rng(rng.next()));
   server_ends_with_host_ = false;
@@ -28,6 +39,7 @@ void World::start_server() {
   reasons_.server_started(options.journaled);
   note("server", "starts");
   if (!options.journaled) journal_.clear();
+  if (memories_.empty()) remember();
   if (options.journaled) step_server(rendezvous::JournalRead{journal_});
 }
 
@@ -71,6 +83,11 @@ void World::step_server(const rendezvous::Event& event) {
   } else {
     checks.server_stepped(event, actions, false);
     judge(event, actions);
+  }
+  if (std::any_of(actions.begin(), actions.end(), [](const auto& action) {
+        return std::holds_alternative<rendezvous::Persist>(action);
+      })) {
+    remember();
   }
   for (rendezvous::Action& action : actions) {
     note("server", [&] { return "  " + text(action); });
@@ -126,7 +143,7 @@ void World::arm_server_timer(bool ticked) {
     checks.fail("the server wants a tick again and again");
     return;
   }
-  clock.at(*next + server_stalled_, [this, timer, life = server_life_] {
+  clock.at(*next + server_behind_, [this, timer, life = server_life_] {
     if (server_ && !server_stalls_ && server_life_ == life && server_timer_ == timer) {
       step_server(rendezvous::Tick{});
     }
@@ -143,7 +160,7 @@ void World::stall_server() {
   clock.after(length, [this, length, life = server_life_] {
     if (!server_ || server_life_ != life) return;
     server_stalls_ = false;
-    server_stalled_ += length;
+    server_behind_ += length;
     step_server(rendezvous::HostStalled{length});
     std::vector<rendezvous::Event> unread;
     unread.swap(server_unread_);
@@ -156,6 +173,39 @@ void World::stall_server() {
   });
 }
 
+// As the end of a pause of its VM: its host tells the machine, or the machine must see it itself.
+void World::leap_server() {
+  if (!server_ || server_stalls_) return;
+  const Duration length = between(600ms, 60s);
+  note("fault", [&] { return "the server's clock leaps by " + format_duration(length); });
+  if (options.hosted) nodes_[0]->leap(length);
+  if (rng.below(2) == 0) return step_server(rendezvous::HostStalled{length});
+  server_behind_ -= length;
+  checks.server_leapt(length);
+  arm_server_timer(false);
+}
+
+// ---------------------------------------------------------------- a journal that loses its tail
+
+void World::remember() {
+  constexpr std::size_t kKept = 9;
+  if (options.lost_tails <= 0 || !options.journaled) return;
+  if (memories_.size() == kKept) memories_.erase(memories_.begin());
+  memories_.push_back({journal_, model_, reasons_});
+}
+
+// REQUIRES: no server runs. The next one is like one that stopped some writes ago.
+void World::lose_tail() {
+  if (memories_.size() < 2) return;
+  const std::size_t writes = 1 + rng.below(memories_.size() - 1);
+  note("fault", [&] { return "the last " + std::to_string(writes) + " writes are lost"; });
+  memories_.erase(memories_.end() - static_cast<std::ptrdiff_t>(writes), memories_.end());
+  journal_ = memories_.back().journal;
+  model_ = memories_.back().model;
+  reasons_ = memories_.back().reasons;
+  checks.tail_lost(journal_);
+}
+
 void World::carry_out(rendezvous::Action&& action) {
   if (auto* send = std::get_if<rendezvous::Send>(&action)) {
     const auto stream = streams_.find(send->session);
@@ -165,111 +215,6 @@ void World::carry_out(rendezvous::Action&& action) {
   } else if (std::holds_alternative<rendezvous::JobOver>(action) && server_ends_with_host_) {
     clock.after(0s, [this, life = server_life_] {
       if (server_life_ == life) kill_server();
-    });
-  }
-}
-
-// ---------------------------------------------------------------- streams
-
-Duration World::delay() {
-  if (chance(options.slow_messages)) return between(50ms, 1500ms);
-  return between(100us, 3ms);
-}
-
-StreamPtr World::connect(std::size_t node, std::uint64_t agent_life) {
-  if (!server_ || server_stalls_) return nullptr;
-  auto stream = std::make_shared<Stream>();
-  stream->session = ++last_session_;
-  stream->node = node;
-  stream->agent_life = agent_life;
-  stream->server_life = server_life_;
-  if (!options.hosted || node > 0) stream->peer = node_address(node);
-  streams_[stream->session] = stream;
-  return stream;
-}
-
-void World::send_to_server(const StreamPtr& stream, AgentMessage message) {
-  Instant when = std::max(clock.now() + delay(), stream->last_to_server);
-  stream->last_to_server = when = std::max(when, stream->stalled_until);
-  clock.at(when, [this, stream, message = std::move(message)]() mutable {
-    if (stream->cut_at && clock.now() >= *stream->cut_at) return;
-    if (!server_ || stream->server_life != server_life_ || !stream->server_open) return;
-    step_server(rendezvous::AgentSaid{stream->session, stream->peer, std::move(message)});
-  });
-}
-
-void World::send_to_agent(const StreamPtr& stream, ServerMessage message) {
-  Instant when = std::max(clock.now() + delay(), stream->last_to_agent);
-  stream->last_to_agent = when = std::max(when, stream->stalled_until);
-  clock.at(when, [this, stream, message = std::move(message)]() mutable {
-    if (stream->cut_at && clock.now() >= *stream->cut_at) return;
-    nodes_[stream->node]->said(stream, std::move(message));
-  });
-}
-
-void World::lose_at_server(const StreamPtr& stream) {
-  if (!stream->server_open) return;
-  stream->server_open = false;
-  streams_.erase(stream->session);
-  if (server_ && stream->server_life == server_life_) {
-    step_server(rendezvous::StreamLost{stream->session});
-  }
-}
-
-// What was sent before still arrives; then the other side is told.
-void World::close_by_agent(const StreamPtr& stream) {
-  stream->agent_open = false;
-  clock.at(std::max(clock.now() + delay(), stream->last_to_server),
-           [this, stream] { lose_at_server(stream); });
-}
-
-void World::close_by_server(SessionId session) {
-  const auto found = streams_.find(session);
-  if (found == streams_.end()) return;
-  const StreamPtr stream = found->second;
-  clock.at(std::max(clock.now() + delay(), stream->last_to_agent), [this, stream] {
-    nodes_[stream->node]->link_down(stream, "closed by the server");
-    lose_at_server(stream);
-  });
-}
-
-void World::cut(const StreamPtr& stream, Duration agent_notices, Duration server_notices) {
-  if (!stream->cut_at) stream->cut_at = clock.now();
-  clock.after(agent_notices,
-              [this, stream] { nodes_[stream->node]->link_down(stream, "connection reset"); });
-  clock.after(server_notices, [this, stream] { lose_at_server(stream); });
-}
-
-// The last words of a process are on their way already; its death is seen by the other side.
-void World::agent_ended(std::size_t node) {
-  std::vector<StreamPtr> open;
-  for (const auto& [session, stream] : streams_) {
-    if (stream->node == node && stream->agent_open) open.push_back(stream);
-  }
-  for (const StreamPtr& stream : open)
-    close_by_agent(stream);
-  if (options.hosted && node == 0 && server_) {
-    // The hosting process stays until everyone has read the outcome (JobOver); without an
-    // outcome it tells the others that it goes, and goes.
-    const bool finished = [&] {
-      for (const rendezvous::JobView& job : server_->view(server_now())) {
-        if (!job.outcome) return false;
-      }
-      return true;
-    }();
-    server_ends_with_host_ = true;
-    if (!finished) {
-      step_server(rendezvous::ServerStopping{"its host ends"});
-      clock.after(between(5ms, 50ms), [this, life = server_life_] {
-        if (server_life_ == life) kill_server();
-      });
-    }
-  }
-  if (chance(options.restarts)) {
-    clock.after(between(100ms, 3s), [this, node] {
-      if (quiet || nodes_[node]->runs()) return;
-      if (options.hosted && node == 0) start_server();
-      nodes_[node]->start_agent();
     });
   }
 }

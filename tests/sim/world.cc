@@ -30,6 +30,7 @@ World::World(const SimOptions& from, Notes notes)
   for (std::size_t i = 0; i < options.agents; ++i) {
     nodes_.push_back(std::make_unique<Node>(*this, i));
   }
+  barriers_.resize(nodes_.size());
   checks.set_find_process([this](const auto& is_it) -> const Process* {
     for (const auto& node : nodes_) {
       for (const ProcessPtr& process : node->processes()) {

@@ -42,6 +42,8 @@ struct Stream {
   bool agent_open = true;   // the agent was not told of its end and did not end it
   bool server_open = true;  // nor the server
   std::optional<Instant> cut_at;
+  std::optional<Instant> to_server_lost;  // nothing arrives there from then on
+  std::optional<Instant> to_agent_lost;
   Instant stalled_until;
   Instant last_to_agent;  // nothing overtakes
   Instant last_to_server;
@@ -92,6 +94,7 @@ class World {
     }
   }
   StreamPtr connect(std::size_t node, std::uint64_t agent_life);  // null: refused
+  Instant reachable_at(std::size_t node) const;                   // in the past: now
   void send_to_server(const StreamPtr& stream, AgentMessage message);
   void close_by_agent(const StreamPtr& stream);
   void agent_ended(std::size_t node);  // finished or killed
@@ -103,17 +106,25 @@ class World {
   void start_server();
   void kill_server();
   void step_server(const rendezvous::Event& event);
-  Instant server_now() const { return clock.now() - server_stalled_; }
+  Instant server_now() const { return clock.now() - server_behind_; }
   std::vector<rendezvous::Action> step_changed(const rendezvous::Event& event);
   void carry_out(rendezvous::Action&& action);
   void arm_server_timer(bool ticked);
   void judge(const rendezvous::Event& event, const std::vector<rendezvous::Action>& actions);
   void hear_forged();
+  void remember();
+  void lose_tail();
+
+  // ---- network.cc
   void send_to_agent(const StreamPtr& stream, ServerMessage message);
   void close_by_server(SessionId session);
   void lose_at_server(const StreamPtr& stream);
   void cut(const StreamPtr& stream, Duration agent_notices, Duration server_notices);
+  void notice_end(const StreamPtr& stream, Duration agent, Duration server);
   Duration delay();
+  void bar(std::size_t node, bool to_server, bool to_agent, Duration length);
+  void bar_one_way(std::size_t node);
+  void partition();
 
   // ---- faults.cc
   void plan_faults();
@@ -128,6 +139,9 @@ class World {
   void crash_server_soon();
   void crash_server();
   void stall_server();
+  void leap_agent(std::size_t node);
+  void leap_server();
+  void end_hangs(bool by_order);
   void order(rendezvous::Order order);
   void order_scale();
   void order_drain();
@@ -141,14 +155,26 @@ class World {
   std::uint64_t server_life_ = 0;
   std::uint64_t server_timer_ = 0;
   int server_spins_ = 0;
-  Duration server_stalled_{0};  // what its clock leaves out
+  Duration server_behind_{0};  // what its clock leaves out; negative: it leapt ahead
+  Duration wall_step_{0};      // of the time of day, since the first server started
   bool server_stalls_ = false;
   std::vector<rendezvous::Event> server_unread_;  // while it stands still
   std::size_t ends_unread_ = 0;                   // of streams, among these
   bool server_ends_with_host_ = false;
   bool crashes_in_step_ = false;                // the next step that does something is its last
   std::vector<rendezvous::RunRecord> journal_;  // by age
-  std::map<SessionId, StreamPtr> streams_;      // known to the current server
+  struct Memory {  // as it was once, and what the judges of servers that wrote it knew
+    std::vector<rendezvous::RunRecord> journal;
+    Model model;
+    Reasons reasons;
+  };
+  std::vector<Memory> memories_;  // the newest last; only where a tail may be lost
+  struct Barrier {                // nothing gets through before
+    Instant to_server;
+    Instant to_agent;
+  };
+  std::vector<Barrier> barriers_;           // by node
+  std::map<SessionId, StreamPtr> streams_;  // known to the current server
   SessionId last_session_ = 0;
   std::uint64_t last_request_ = 0;
 
