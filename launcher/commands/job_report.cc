@@ -162,6 +162,9 @@ std::string report_text(const rendezvous::ServerDescription& server) {
   for (const JobView& job : server.jobs)
     text += job_text(job);
   if (server.jobs.empty()) text = "no jobs\n";
+  if (!server.left_out.empty()) {
+    text += cat("left out for its size (--job shows one job alone): ", server.left_out, "\n");
+  }
   return text;
 }
 
@@ -169,14 +172,15 @@ std::string report_json(const rendezvous::ServerDescription& server) {
   Json jobs = Json::array();
   for (const JobView& job : server.jobs)
     jobs.push_back(to_json(job));
-  const Json document = {{"schema", 1},
-                         {"server",
-                          {{"instance", server.server_instance},
-                           {"version", server.version},
-                           {"host", server.host},
-                           {"user", server.user},
-                           {"pid", server.pid}}},
-                         {"jobs", std::move(jobs)}};
+  Json document = {{"schema", 1},
+                   {"server",
+                    {{"instance", server.server_instance},
+                     {"version", server.version},
+                     {"host", server.host},
+                     {"user", server.user},
+                     {"pid", server.pid}}},
+                   {"jobs", std::move(jobs)}};
+  if (!server.left_out.empty()) document["left_out"] = server.left_out;
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -36,7 +36,7 @@ int status_command(const Words& words) {
   const absl::StatusOr<OperatorTarget> target = find_target(*line);
   if (!target.ok()) return refuse(cat(target.status().message()));
   absl::StatusOr<rendezvous::ServerDescription> server =
-      rendezvous::describe(target->control, kOperatorPatience);
+      rendezvous::describe(target->control, kOperatorPatience, target->job.value_or(""));
   if (!server.ok()) return explain_refusal(*target, server.status());
   if (target->job) {
     std::erase_if(server->jobs,

@@ -10,6 +10,9 @@ muster_test(rendezvous_shell_test LABEL unit
 muster_test(sqlite_journal_test LABEL unit
   SOURCES ${dir}/sqlite_journal_test.cc LINK muster::rendezvous_journal)
 
+muster_test(rendezvous_description_test LABEL unit
+  SOURCES ${dir}/description_test.cc LINK muster::rendezvous_records)
+
 # Real gRPC over loopback.
 add_library(muster_net_harness STATIC ${dir}/harness.cc ${dir}/net_harness.cc)
 target_link_libraries(muster_net_harness PUBLIC muster::rendezvous_server muster::agent_grpc)
@@ -19,3 +22,5 @@ muster_test(rendezvous_net_doors_test LABEL integration
   SOURCES ${dir}/net_doors_test.cc LINK muster_net_harness)
 muster_test(rendezvous_net_store_test LABEL integration
   SOURCES ${dir}/net_store_test.cc LINK muster_net_harness muster::store_client)
+muster_test(rendezvous_net_oversize_test LABEL integration
+  SOURCES ${dir}/net_oversize_test.cc LINK muster_net_harness)

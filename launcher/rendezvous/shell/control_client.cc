@@ -152,6 +152,7 @@ absl::StatusOr<ServerDescription> read_description(const v1::DescribeReply& from
   for (const v1::JobDescription& job : from.jobs()) {
     to.jobs.push_back(border.within("jobs", [&] { return read(job, border); }));
   }
+  to.left_out = border.name("left_out", from.left_out());
   if (!border.ok()) return border.status();
   return to;
 }
@@ -197,9 +198,11 @@ constexpr Operating::Method kOperate = &v1::Control::Stub::async::Operate;
 
 }  // namespace
 
-absl::StatusOr<ServerDescription> describe(const ControlTarget& target, Duration timeout) {
+absl::StatusOr<ServerDescription> describe(const ControlTarget& target, Duration timeout,
+                                           const JobId& job) {
   v1::DescribeRequest request;
   request.set_with_jobs(true);
+  request.set_job(job);
   const auto result = run<Describing>(target, timeout, kDescribe, request);
   if (const absl::Status failure = failure_of(result, target); !failure.ok()) return failure;
   return read_description(result.reply);

@@ -39,6 +39,7 @@ struct ServerDescription {
   std::string user;
   std::int64_t pid = 0;
   std::vector<JobView> jobs;
+  std::string left_out;  // of `jobs`, for its size, in words; empty: nothing
 };
 
 // Who answered.
@@ -55,9 +56,10 @@ struct Answerer {
   ServerDescription server;  // kMuster; without jobs
 };
 
-// All jobs. Errors: kUnavailable (nobody or a stranger answers), kDeadlineExceeded,
-// kUnauthenticated.
-absl::StatusOr<ServerDescription> describe(const ControlTarget& target, Duration timeout);
+// All jobs, or the one named. Errors: kUnavailable (nobody or a stranger answers),
+// kDeadlineExceeded, kUnauthenticated.
+absl::StatusOr<ServerDescription> describe(const ControlTarget& target, Duration timeout,
+                                           const JobId& job = "");
 
 // Gives an order for a job; returns the server's words. Errors: as describe(), and
 // kPermissionDenied where the server takes no orders at this door, kNotFound for an unknown job or

@@ -10,6 +10,7 @@
 
 #include "launcher/rendezvous/shell/attach_stream.h"
 #include "launcher/rendezvous/shell/control_wire.h"
+#include "launcher/rendezvous/shell/description.h"
 #include "muster/v1/control.grpc.pb.h"
 #include "muster/v1/rendezvous.grpc.pb.h"
 #include "proto/transport/grpc_host.h"
@@ -18,6 +19,9 @@
 
 namespace muster::rendezvous {
 namespace {
+
+// The rest of a reply fits in what this leaves.
+constexpr std::size_t kMaxDescribedBytes = transport::kMaxGrpcMessageBytes - (64U << 10U);
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -163,10 +167,8 @@ struct GrpcDoor::State : std::enable_shared_from_this<GrpcDoor::State> {
       call->finish(status);
       return call.get();
     }
-    boost::asio::post(io, [weak = weak_from_this(), call, with_jobs = request.with_jobs()] {
-      if (const auto door = weak.lock()) {
-        call->finish(grpc::Status::OK, door->description(with_jobs));
-      }
+    boost::asio::post(io, [weak = weak_from_this(), call, asked = request] {
+      if (const auto door = weak.lock()) call->finish(grpc::Status::OK, door->description(asked));
     });
     return call.get();
   }
@@ -206,16 +208,19 @@ struct GrpcDoor::State : std::enable_shared_from_this<GrpcDoor::State> {
 
   // ---- io thread
 
-  v1::DescribeReply description(bool with_jobs) const {
+  v1::DescribeReply description(const v1::DescribeRequest& asked) const {
     v1::DescribeReply reply;
     reply.set_server_instance(instance);
     reply.set_version(core->options().version);
     reply.set_host(host_name());
     reply.set_pid(::getpid());
     reply.set_user(core->options().user);
-    if (!with_jobs) return reply;
-    for (const JobView& job : core->view())
-      write(job, *reply.add_jobs());
+    if (!asked.with_jobs()) return reply;
+    std::vector<JobView> jobs = core->view();
+    if (!asked.job().empty()) {
+      std::erase_if(jobs, [&](const JobView& job) { return job.spec.job != asked.job(); });
+    }
+    describe_within(kMaxDescribedBytes, jobs, reply);
     return reply;
   }
 
