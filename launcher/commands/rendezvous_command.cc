@@ -30,7 +30,7 @@ namespace muster::launcher {
 namespace {
 
 constexpr std::string_view kHelp =
-    "Usage: muster rendezvous --listen [HOST]:PORT --state-dir DIR\n"
+    "Usage: muster rendezvous --listen [HOST]:PORT --state-dir DIR [--outcome-kept D]\n"
     "\n"
     "Runs a rendezvous server of its own, for any number of jobs. Nodes reach it with\n"
     "`muster run --rdzv-endpoint HOST:PORT --rdzv-id JOB ...`. Unlike a server inside\n"
@@ -43,6 +43,10 @@ constexpr std::string_view kHelp =
     "  --state-dir DIR\n"
     "        journal.db (SQLite); created where missing, and locked: one server at a time. A\n"
     "        damaged or newer journal is refused; move it away to begin anew\n"
+    "  --outcome-kept D\n"
+    "        how long a job that is over is remembered, default 1h: `muster status` shows it, and\n"
+    "        an agent of it that was cut off meanwhile still reads how it ended. Less than the\n"
+    "        jobs' --server-grace (60s) is too little for that\n"
     "  -h, --help\n"
     "        this text\n"
     "\n"
@@ -75,6 +79,23 @@ absl::StatusOr<Endpoint> listen_address(const std::string& text) {
   return endpoint;
 }
 
+absl::StatusOr<Duration> outcome_kept_of(const SmallLine& line) {
+  const std::string text = line.get("outcome-kept");
+  if (text.empty()) return rendezvous::Limits().outcome_kept;
+  const std::optional<Duration> kept = parse_duration(text);
+  if (!kept) {
+    return absl::InvalidArgumentError(
+        cat("--outcome-kept ", text, ": needs a duration, such as 90s, 30m or 24h"));
+  }
+  const Duration grace = JobPolicy().server_grace;
+  if (*kept < grace) {
+    say(cat("--outcome-kept ", format_duration(*kept), " is less than the --server-grace of ",
+            format_duration(grace), " that jobs have by default: an agent that is cut off as its ",
+            "job ends may never learn how it ended"));
+  }
+  return *kept;
+}
+
 // "2 live jobs (a, b) go on without a server for …".
 std::string left_behind(const std::vector<rendezvous::JobView>& jobs) {
   constexpr std::size_t kNamed = 8;
@@ -93,8 +114,15 @@ std::string left_behind(const std::vector<rendezvous::JobView>& jobs) {
              "; start one at this address again to take over");
 }
 
-int serve(const Endpoint& endpoint, const std::string& state_dir,
-          const EnvironmentMap& environment) {
+struct Settings {
+  Endpoint endpoint;
+  std::string state_dir;
+  Duration outcome_kept{0};
+};
+
+int serve(const Settings& settings, const EnvironmentMap& environment) {
+  const Endpoint& endpoint = settings.endpoint;
+  const std::string& state_dir = settings.state_dir;
   const agent::StartingState start = agent::capture_starting_state();
   const std::vector<int> signals = agent::stop_signals(start);
   agent::take_signals(start, signals);
@@ -102,6 +130,7 @@ int serve(const Endpoint& endpoint, const std::string& state_dir,
   int exit_code = 0;
 
   rendezvous::ServerOptions options = server_options(environment, random_hex(16));
+  options.machine.limits.outcome_kept = settings.outcome_kept;
   options.on_broken = [&](const absl::Status& status) {
     say(cat("the rendezvous server gave up: ", status.message()));
     exit_code = kExitInternal;
@@ -135,7 +164,8 @@ int serve(const Endpoint& endpoint, const std::string& state_dir,
 
 int rendezvous_command(const Words& words) {
   const absl::StatusOr<SmallLine> line =
-      parse_small("rendezvous", words, {{"listen", true}, {"state-dir", true}, {"http", true}});
+      parse_small("rendezvous", words,
+                  {{"listen", true}, {"state-dir", true}, {"outcome-kept", true}, {"http", true}});
   if (!line.ok()) return refuse(cat(line.status().message()));
   if (line->has("help")) return print(kHelp) ? 0 : 1;
   if (line->has("http")) return refuse("--http is not in this version");
@@ -147,9 +177,11 @@ int rendezvous_command(const Words& words) {
   }
   const absl::StatusOr<Endpoint> endpoint = listen_address(line->get("listen"));
   if (!endpoint.ok()) return refuse(cat("--listen: ", endpoint.status().message()));
+  const absl::StatusOr<Duration> outcome_kept = outcome_kept_of(*line);
+  if (!outcome_kept.ok()) return refuse(cat(outcome_kept.status().message()));
   const absl::StatusOr<int> lock = lock_directory(line->get("state-dir"));
   if (!lock.ok()) return refuse(cat("--state-dir ", lock.status().message()));
-  const int code = serve(*endpoint, line->get("state-dir"), read_environment());
+  const int code = serve({*endpoint, line->get("state-dir"), *outcome_kept}, read_environment());
   close(*lock);
   return code;
 }

@@ -38,6 +38,12 @@ class BadInput(MusterCase):
         self.refused("--standalone", "--console", "loud", "/bin/true", word="loud")
         self.refused("--standalone", "--max-restarts", word="--max-restarts")
 
+    def test_how_long_an_outcome_is_kept(self):
+        for value in ("soon", "-1s", "1d"):
+            self.refused("--listen", "127.0.0.1:0", "--state-dir", self.path("state"),
+                         f"--outcome-kept={value}", command="rendezvous", word="--outcome-kept")
+        self.assertFalse(os.path.exists(self.path("state")))
+
     def test_log_files_that_cannot_be(self):
         in_the_way = self.path("file")
         open(in_the_way, "w", encoding="utf-8").close()

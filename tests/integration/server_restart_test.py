@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A rendezvous server is killed and started again: what its journal holds goes on."""
+import json
 import os
 import shutil
 import signal
+import time
 
-from harness import alive, main, until
+from harness import PATIENCE, alive, main, until
 from two_nodes import TwoNodes
 
 
@@ -83,6 +85,28 @@ class ServerRestartTest(TwoNodes):
         self.assertEqual([node.code() for node in again], [0, 0], again[0].err + again[1].err)
         self.assertNotEqual(self.events(again[0], "job_finished")[0]["run"],
                             self.events(nodes[0], "job_finished")[0]["run"])
+        self.kill(server)
+
+    def status(self):
+        status = self.muster("status", "--rendezvous", f"127.0.0.2:{self.port}", "--json")
+        self.assertEqual(status.code(), 0, status.err)
+        return json.loads(status.out)["jobs"]
+
+    def test_an_outcome_is_forgotten_after_its_time(self):
+        server = self.server("--outcome-kept", "8s")
+        self.assertIn("--outcome-kept 8s is less than the --server-grace of 1m", server.err)
+        self.let_go(0)
+        nodes = [self.node(rank) for rank in (0, 1)]
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[0].err + nodes[1].err)
+        ended = time.monotonic()
+        while jobs := self.status():
+            self.assertEqual(jobs[0]["outcome"]["outcome"], "succeeded", jobs)
+            self.assertLess(time.monotonic() - ended, 8 + PATIENCE)
+        self.assertGreater(time.monotonic() - ended, 6)
+        # The journal does not bring it back.
+        self.kill(server)
+        server = self.server()
+        self.assertEqual(self.status(), [])
         self.kill(server)
 
     def test_an_embedded_server_is_started_again_with_its_node(self):

@@ -25,9 +25,9 @@ class TwoNodes(MusterCase):
                             "--node-rank", str(rank), "--advertise-addr", f"127.0.0.{2 + rank}",
                             *arguments, program or self.worker, **options)
 
-    def server(self):
+    def server(self, *arguments):
         server = self.muster("rendezvous", "--listen", f"127.0.0.2:{self.port}",
-                             "--state-dir", self.path("server"))
+                             "--state-dir", self.path("server"), *arguments)
         until(lambda: str(self.port) in server.out + server.err, "the server's line")
         return server
 

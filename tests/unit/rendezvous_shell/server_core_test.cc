@@ -6,84 +6,16 @@
 #include <catch2/catch.hpp>
 
 #include "agent/shell/store_broker.h"
-#include "tests/unit/rendezvous_shell/harness.h"
+#include "tests/unit/rendezvous_shell/core_world.h"
 
 namespace muster::rendezvous {
 namespace {
 
+using test::finish_job;
 using test::Heard;
 using test::Inbox;
-using test::IoThread;
-
-// A server and agents on one io thread; torn down there, too.
-class World {
- public:
-  explicit World(ServerOptions options = test::server_options()) {
-    options.on_event = [this](const JobId&, const RunId&, const JobEvent& event) {
-      events.put(event_name(event.body));
-    };
-    options.on_job_over = [this](const JobId&, const RunId&, const Outcome& outcome) {
-      over.put(outcome);
-    };
-    options.on_broken = [this](absl::Status why) { broken.put(std::move(why)); };
-    thread.on_io([&] { core = std::make_unique<ServerCore>(thread.io(), std::move(options)); });
-  }
-  ~World() {
-    thread.on_io([&] {
-      sessions.clear();
-      core.reset();
-    });
-  }
-
-  LocalSession& attach(Heard& heard) {
-    return *thread.on_io([&] {
-      LocalSession::Callbacks callbacks;
-      callbacks.said = [&heard](ServerMessage message) { heard.said.put(std::move(message)); };
-      callbacks.store_said = [&heard](StoreReply reply) { heard.store.put(std::move(reply)); };
-      callbacks.closed = [&heard](std::string reason) { heard.closed.put(std::move(reason)); };
-      sessions.push_back(core->attach_local(std::move(callbacks)));
-      return sessions.back().get();
-    });
-  }
-
-  void send(LocalSession& session, AgentMessage message) {
-    thread.on_io([&] { session.send(std::move(message)); });
-  }
-
-  Inbox<std::string> events;
-  Inbox<Outcome> over;
-  Inbox<absl::Status> broken;
-  std::unique_ptr<ServerCore> core;
-  std::vector<std::unique_ptr<LocalSession>> sessions;
-  IoThread thread;  // last: its loop ends first
-};
-
-// Joins one node of a one-node job and runs it up to its first generation.
-void run_up(World& world, LocalSession& session, Heard& heard, const JobId& job) {
-  world.send(session, test::join_message(job, "a", 1, 1));
-  REQUIRE(heard.next<JoinAccepted>());
-  const auto prepare = heard.next<Prepare>();
-  REQUIRE(prepare);
-  const Generation generation = prepare->assignment.generation;
-  Envelope envelope = heard.last;
-  envelope.generation = generation;
-  world.send(session,
-             test::message_from(envelope, PrepareAnswer{prepare->attempt, true, 29999, ""}));
-  REQUIRE(heard.next<Commit>());
-  world.send(session, test::message_from(envelope, WorkersStarted{{{0, 4242}}, 1ms}));
-  heard.last = envelope;
-}
-
-void finish_job(World& world, LocalSession& session, Heard& heard) {
-  WorkerExited exited;
-  exited.pid = 4242;
-  world.send(session, test::message_from(heard.last, exited));
-  const Envelope envelope = heard.last;
-  const auto outcome = heard.next<OutcomeNotice>();
-  REQUIRE(outcome);
-  CHECK(outcome->outcome.kind == OutcomeKind::kSucceeded);
-  world.send(session, test::message_from(envelope, OutcomeSeen{}));
-}
+using test::run_up;
+using test::World;
 
 StoreRequest store_request(StoreRequest::Op op, std::uint64_t id, std::string key,
                            std::string value = "", Duration wait = 0ns) {
@@ -312,58 +244,6 @@ TEST_CASE("a server that closes ends no job and does nothing more", "[server_cor
                         [&answers](const OrderAnswer& given) { answers.put(given.accepted()); });
   });
   CHECK(answers.next() == false);
-}
-
-TEST_CASE("a stream on which no join is accepted goes after its time", "[server_core]") {
-  constexpr const char* kWhy =
-      "no join was accepted on this stream within 200ms; a stream is for an agent that joins";
-  ServerOptions options = test::server_options();
-  options.join_within = 200ms;
-  options.max_sessions = 3;
-  Heard heard;
-  Heard silent;
-  Heard stray;
-  Heard late;
-  World world(std::move(options));
-  const auto start = std::chrono::steady_clock::now();
-  LocalSession& session = world.attach(heard);
-  world.attach(silent);
-  LocalSession& lost = world.attach(stray);
-  world.attach(late);
-  CHECK(late.closed.next() == "the server has its 3 streams");
-  world.send(lost, test::message_from(heard.last, Heartbeat{1, {}}));  // answered, but no join
-  run_up(world, session, heard, "job");
-  CHECK(silent.closed.next() == kWhy);
-  CHECK(stray.closed.next() == kWhy);
-  CHECK(std::chrono::steady_clock::now() - start >= 200ms);
-  CHECK(world.thread.on_io([&] { return world.core->open_sessions(); }) == 1);
-  finish_job(world, session, heard);
-
-  // One that is told an old run's outcome joins nothing either.
-  REQUIRE(world.over.next());
-  Heard asker;
-  LocalSession& asking = world.attach(asker);
-  AgentMessage join = test::join_message("job", "a", 1, 1);
-  std::get<Join>(join.body).reattach =
-      Reattach{heard.last.run, heard.last.incarnation, 0, false, {}, 0, heard.last.epoch};
-  world.send(asking, join);
-  REQUIRE(asker.next<OutcomeNotice>());
-  CHECK(asker.closed.next() == kWhy);
-}
-
-TEST_CASE("an agent of a run that is forgotten keeps no stream for ever", "[server_core]") {
-  ServerOptions options = test::server_options();
-  options.join_within = 100ms;
-  options.machine.limits.outcome_kept = 100ms;
-  Heard heard;
-  World world(std::move(options));
-  LocalSession& session = world.attach(heard);
-  run_up(world, session, heard, "job");
-  finish_job(world, session, heard);
-  const auto why = heard.closed.next();
-  REQUIRE(why);
-  CHECK(why->find("no join was accepted on this stream") == 0);
-  CHECK(world.thread.on_io([&] { return world.core->view().empty(); }));
 }
 
 TEST_CASE("a closed session is a lost stream and hears nothing more", "[server_core]") {
