@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 
-from harness import PATIENCE, alive, main, until
+from harness import PATIENCE, SOURCE, TRAIN, alive, main, until
 from two_nodes import TwoNodes
 
 
@@ -43,6 +43,39 @@ class ServerRestartTest(TwoNodes):
         for node in nodes:
             self.assertEqual(self.events(node, "job_finished")[0]["restarts_used"], 0)
             self.assertEqual(len(self.events(node, "generation_formed")), 1)
+        self.kill(server)
+
+    def stored(self, key):
+        """Whether the server's journal has the key: no other process may open it meanwhile."""
+        for name in os.listdir(self.path("server")):
+            if name.startswith("journal.db"):
+                with open(self.path("server/" + name), "rb") as file:
+                    if key in file.read():
+                        return True
+        return False
+
+    def test_a_key_set_before_is_read_after(self):
+        server = self.server()
+        # The trainer's ranks leave their addresses in the store; rank 1 comes when it is let.
+        worker = self.script(
+            "trap 'exit 1' TERM\n[ $RANK = 0 ] || while [ ! -e second ]; do sleep 0.01; done\n"
+            f"exec {TRAIN} --config {SOURCE}/configs/gpt-nano.json --set steps=2 "
+            f"--set data.path={SOURCE}/LICENSE\n", "train.sh")
+        nodes = [self.node(rank, "--nproc-per-node", "1", program=worker) for rank in (0, 1)]
+        until(lambda: self.stored(b"mesh/0/"), "rank 0's key")
+        workers = [pid for node in nodes for pid in self.pids(node, 0)]
+        self.kill(server)
+        server = self.server()
+        self.assertTrue(self.stored(b"mesh/0/"))
+        for node in nodes:
+            self.until_event(node, "server_recovered")
+        self.assertEqual([pid for pid in workers if not alive(pid)], [])
+        open(self.path("second"), "w", encoding="utf-8").close()
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[0].err + nodes[1].err)
+        self.assertEqual(json.loads(nodes[0].out.strip().splitlines()[-1])["step"], 2, nodes[0].out)
+        for node in nodes:
+            self.assertEqual(len(self.events(node, "generation_formed")), 1)
+            self.assertEqual(self.events(node, "job_finished")[0]["restarts_used"], 0)
         self.kill(server)
 
     def test_a_failure_while_no_server_is_there_costs_one_restart(self):
