@@ -64,6 +64,7 @@ void AgentJudge::on(const Disconnect&) {
 void AgentJudge::on(const Send& send) {
   expect(stream == Stream::kUp, "nothing is sent without a stream");
   const AgentBody& body = send.message.body;
+  incarnation_ = send.message.envelope.incarnation;
   expect(accepted_ || std::holds_alternative<Join>(body), "a stream begins with a Join");
   if (const auto* beat = std::get_if<Heartbeat>(&body)) heartbeat_sent = beat->sequence;
   const auto let_in = wire::from_wire(wire::to_wire(send.message));
@@ -91,7 +92,7 @@ void AgentJudge::on(const ReleaseMasterPort&) {
 void AgentJudge::on(const StartWorkers& start) {
   for (const Process& process : processes)
     expect(process.gone, "workers of two generations never run together");
-  const auto [newest, is_new] = newest_.try_emplace(start.run, start.generation);
+  const auto [newest, is_new] = newest_.try_emplace({start.run, incarnation_}, start.generation);
   expect(is_new || start.generation > newest->second, "a generation starts once");
   newest->second = start.generation;
   expect(start.workers.size() == config_.node.slots, "every slot has its worker");

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/core/agent.h"
@@ -64,7 +65,10 @@ class AgentJudge {
   bool port_held_ = false;
   std::uint64_t orders_ = 0;  // StopOrders, and streams on which they may be repeated
   std::uint64_t confirmed_ = 0;
-  std::map<RunId, Generation> newest_;
+  Incarnation incarnation_ = 0;  // as it says itself
+  // The newest generation that it started, of each life that a server gave it in a run. A server
+  // that gives it another one took it for lost: it is a new node to that server, and forgets.
+  std::map<std::pair<RunId, Incarnation>, Generation> newest_;
 };
 
 }  // namespace muster::fuzz
