@@ -140,9 +140,6 @@ void Checks::server_stepped(const rendezvous::Event& event,
         check_outcome(message.envelope.run, body->outcome, "OutcomeNotice");
       }
       if (std::holds_alternative<Stale>(message.body)) ++tally["stale answers"];
-    } else if (const auto* persist = std::get_if<rendezvous::Persist>(&action)) {
-      check_persist(persist->record);
-      check_range(event, persist->record);
     } else if (const auto* emit = std::get_if<rendezvous::Emit>(&action)) {
       check_emit(*emit);
     } else if (const auto* reply = std::get_if<rendezvous::ReplyOperator>(&action)) {
@@ -150,8 +147,20 @@ void Checks::server_stepped(const rendezvous::Event& event,
     } else if (const auto* over = std::get_if<rendezvous::JobOver>(&action)) {
       check_outcome(over->run, over->outcome, "JobOver");
       if (!server_.over.insert(over->run).second) fail("JobOver twice for run " + over->run);
+    }
+  }
+}
+
+void Checks::server_wrote(const rendezvous::Event& event,
+                          const std::vector<rendezvous::Action>& actions) {
+  for (const rendezvous::Action& action : actions) {
+    if (const auto* persist = std::get_if<rendezvous::Persist>(&action)) {
+      check_persist(persist->record);
+      check_range(event, persist->record);
     } else if (const auto* forget = std::get_if<rendezvous::Forget>(&action)) {
-      forgotten_.insert(forget->run);  // a server that starts again does not know it
+      // One that starts again does not know it, and an agent that comes late brings its numbers.
+      forgotten_.insert(forget->run);
+      server_.last.erase(forget->run);
     }
   }
 }
@@ -374,7 +383,9 @@ void Checks::check_emit(const rendezvous::Emit& emit) {
     }
   } else if (std::holds_alternative<event::StateLost>(emit.event.body)) {
     ++tally["states adopted"];
-    if (options_.journaled && !ever_lost_tail_)
+    // A run is forgotten once its agents are certainly gone, unless its server's clock leapt.
+    const bool forgot = forgotten_.contains(emit.run) && fence_void_;
+    if (options_.journaled && !ever_lost_tail_ && !forgot)
       fail("a server with a journal adopted a run from its agents");
   } else if (std::holds_alternative<event::ServerRecovered>(emit.event.body)) {
     ++tally["runs recovered"];

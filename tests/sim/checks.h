@@ -86,6 +86,8 @@ class Checks {
                std::size_t streams);
   // What people are shown is what is.
   void shown(const std::vector<rendezvous::JobView>& view, std::size_t connected);
+  // All of a step that was written, whatever else became of it.
+  void server_wrote(const rendezvous::Event& event, const std::vector<rendezvous::Action>& actions);
   // `torn`: the server died before it had carried out all of its actions.
   void server_stepped(const rendezvous::Event& event,
                       const std::vector<rendezvous::Action>& actions, bool torn);
@@ -112,7 +114,7 @@ class Checks {
     int ports_asked = 0;       // HoldMasterPort without an answer yet
     std::uint64_t orders = 0;  // StopOrders received, and streams on which they may be repeated
     std::uint64_t confirmed = 0;
-    bool server_left = false;            // ServerLeaving was read
+    std::optional<Instant> server_left;  // ServerLeaving was read
     std::map<RunId, Generation> newest;  // generation started last
     std::uint32_t restarts_told = 0;
     RunId run;

@@ -26,7 +26,9 @@ void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
   if (const auto* said = std::get_if<agent::ServerSaid>(&event)) {
     if (std::holds_alternative<StopOrder>(said->message.body)) ++record.orders;
     if (std::holds_alternative<JoinAccepted>(said->message.body)) ++record.orders;
-    if (std::holds_alternative<ServerLeaving>(said->message.body)) record.server_left = true;
+    if (std::holds_alternative<ServerLeaving>(said->message.body)) {
+      record.server_left = clock_.now();
+    }
     if (std::holds_alternative<Evicted>(said->message.body)) ++tally["evictions"];
   }
   note_stops(record, event);
@@ -236,11 +238,12 @@ void Checks::long_after() {
 void Checks::lease(const NodeTruth& node, Instant last_answer) {
   const JobPolicy& policy = options_.policy;
   // Answers count from when they were asked for: the latest is older than its arrival. A server
-  // that says goodbye leaves the workers their grace.
-  const Duration slack = agents_[node.index].server_left ? 2 * policy.stop_grace : 200ms;
-  if (clock_.now() - last_answer <= std::max(policy.server_grace, 2 * policy.heartbeat) + slack) {
-    return;
-  }
+  // that says goodbye leaves the workers their grace, from when that is read: by an agent that
+  // slept later than its lease.
+  const std::optional<Instant> left = agents_[node.index].server_left;
+  Instant end = last_answer + std::max(policy.server_grace, 2 * policy.heartbeat);
+  if (left) end = std::max(end, *left);
+  if (clock_.now() <= end + (left ? 2 * policy.stop_grace : 200ms)) return;
   for (const ProcessPtr& process : node.processes) {
     if (!process->alive() || process->unkillable) continue;
     fail("A4: " + node.name + " runs rank " + std::to_string(process->rank) + " without a lease");

@@ -144,8 +144,10 @@ void World::end_faults() {
 // What hangs ends when somebody stops the job, or kills it.
 void World::end_hangs(bool by_order) {
   bool hangs = false;
-  for (const auto& node : nodes_)
-    hangs = (by_order ? node->hangs() : node->kill_hung()) || hangs;
+  for (const auto& node : nodes_) {
+    hangs = node->hangs() || hangs;
+    if (!by_order) node->kill_hung();
+  }
   if (hangs && by_order) order(rendezvous::StopJob{});
   clock.after(10s, [this, by_order] { end_hangs(!by_order); });
 }

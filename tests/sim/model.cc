@@ -45,6 +45,12 @@ void Model::server_started(bool remembers) {
   }
 }
 
+void Model::stalled(Duration by) {
+  for (auto& [id, run] : runs_) {
+    if (run.round) run.round->due = run.round->due + by;
+  }
+}
+
 std::optional<std::string> Model::stepped(const rendezvous::Event& event,
                                           const std::vector<rendezvous::Action>& actions,
                                           Instant now) {

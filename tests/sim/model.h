@@ -24,6 +24,8 @@ class Model {
 
   // `remembers`: it read the journal of the one before.
   void server_started(bool remembers);
+  // It sees that it stood still for `by`: what it waits for in a round it waits for longer.
+  void stalled(Duration by);
   // A step of the server that was written down, with all that it decided; nullopt: agreed.
   std::optional<std::string> stepped(const rendezvous::Event& event,
                                      const std::vector<rendezvous::Action>& actions, Instant now);

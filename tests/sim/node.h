@@ -27,7 +27,7 @@ class Node {
   void freeze(Duration length);
   void leap(Duration length);  // of its clock
   bool hangs() const;          // a worker does
-  bool kill_hung();            // false: there was none
+  void kill_hung();
 
   void link_down(const StreamPtr& stream, const std::string& reason);
   void said(const StreamPtr& stream, ServerMessage message);

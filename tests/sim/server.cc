@@ -32,6 +32,7 @@ void World::start_server() {
       std::chrono::duration_cast<std::chrono::microseconds>(wall_step_).count();
   if (options.hosted) server_options.only_job = "j";
   server_ = std::make_unique<rendezvous::Rendezvous>(server_options, Rng(rng.next()));
+  server_due_.reset();
   server_ends_with_host_ = false;
   crashes_in_step_ = false;
   checks.server_started();
@@ -66,6 +67,10 @@ void World::step_server(const rendezvous::Event& event) {
   if (!std::holds_alternative<rendezvous::Tick>(event)) {
     note("server", [&] { return text(event); });
   }
+  constexpr Duration kStall = 500ms;  // a deadline that is seen later: the server stood still
+  if (server_due_ && server_now() > *server_due_ + kStall) {
+    model_.stalled(server_now() - *server_due_);
+  }
   std::vector<rendezvous::Action> actions =
       planted.changes_what_is_heard() ? step_changed(event) : server_->step(event, server_now());
   planted.orders(actions);
@@ -74,6 +79,7 @@ void World::step_server(const rendezvous::Event& event) {
   if (dies && rng.below(4) == 0) return crash_server();  // before anything was written
   rendezvous::write_down(actions, journal_);
   if (on_journal) on_journal(actions, journal_);
+  checks.server_wrote(event, actions);
   if (dies) {
     // What was written stands; of the rest the first part left before the end.
     const std::vector<rendezvous::Action> decided = actions;
@@ -136,6 +142,7 @@ void World::hear_forged() {
 
 void World::arm_server_timer(bool ticked) {
   const std::optional<Instant> next = server_->next_deadline();
+  server_due_ = next;
   const std::uint64_t timer = ++server_timer_;
   if (!next) return;
   if (ticked) server_spins_ = *next <= server_now() ? server_spins_ + 1 : 0;

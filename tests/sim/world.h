@@ -155,8 +155,9 @@ class World {
   std::uint64_t server_life_ = 0;
   std::uint64_t server_timer_ = 0;
   int server_spins_ = 0;
-  Duration server_behind_{0};  // what its clock leaves out; negative: it leapt ahead
-  Duration wall_step_{0};      // of the time of day, since the first server started
+  std::optional<Instant> server_due_;  // when it wants its next tick, as it said last
+  Duration server_behind_{0};          // what its clock leaves out; negative: it leapt ahead
+  Duration wall_step_{0};              // of the time of day, since the first server started
   bool server_stalls_ = false;
   std::vector<rendezvous::Event> server_unread_;  // while it stands still
   std::size_t ends_unread_ = 0;                   // of streams, among these
