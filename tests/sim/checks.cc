@@ -42,6 +42,7 @@ void Checks::server_started() {
     return;
   }
   if (!after_loss_) ranges_.clear();
+  drained_.clear();
   server_ = std::exchange(after_loss_, std::nullopt).value_or(ServerRecord{});
   server_.started = clock_.now();
   members_.clear();
@@ -132,7 +133,8 @@ void Checks::server_stepped(const rendezvous::Event& event,
       if (std::holds_alternative<Evicted>(message.body)) {
         written_off_[envelope.node] = clock_.now();
       }
-      if (std::holds_alternative<Commit>(message.body)) {
+      if (const auto* body = std::get_if<Commit>(&message.body)) {
+        check_commit(message, *body);
         met_.try_emplace({envelope.run, envelope.generation}, members_);
       }
       if (const auto* body = std::get_if<Prepare>(&message.body)) check_prepare(message, *body);
@@ -277,9 +279,7 @@ void Checks::check_prepare(const ServerMessage& message, const Prepare& prepare)
     if (member.count == 0) fail("R1: a member without ranks in " + key);
     next_rank += member.count;
   }
-  for (const MemberRanks& member : assignment.members) {
-    if (confined_.contains(member.node)) fail("Q1: a node in quarantine is chosen in " + key);
-  }
+  check_members(message, assignment, key);
   if (next_rank != assignment.world_size) fail("R1: world size is not the sum in " + key);
   const rendezvous::NodeRange& range = ranges_[message.envelope.run];
   if (assignment.members.size() < range.min || assignment.members.size() > range.max) {
@@ -298,6 +298,35 @@ void Checks::check_prepare(const ServerMessage& message, const Prepare& prepare)
   } else if (known->second.members != assignment.members) {
     fail("R1: two members were sent different assignments in " + key);
   }
+}
+
+// Who may not work, and where the others find rank 0.
+void Checks::check_members(const ServerMessage& message, const Assignment& told,
+                           const std::string& key) {
+  for (const MemberRanks& member : told.members) {
+    if (confined_.contains(member.node)) fail("Q1: a node in quarantine is chosen in " + key);
+    if (drained_.contains({message.envelope.run, member.node})) {
+      fail("D1: node " + member.node + ", which is drained, is chosen in " + key);
+    }
+  }
+  std::size_t first = 0;
+  while (first < options_.agents && node_name(first) != told.members.front().node)
+    ++first;
+  // Where the server's own host is reached, the others say: all of them dialed their own address.
+  if (options_.hosted && first == 0) return;
+  if (told.master_addr != node_address(first)) {
+    fail("G1: rank 0 is not at " + told.master_addr + " in " + key);
+  }
+}
+
+void Checks::check_commit(const ServerMessage& message, const Commit& commit) {
+  const std::string key = message.envelope.run + "/" + std::to_string(message.envelope.generation) +
+                          "/" + std::to_string(commit.attempt);
+  const auto round = rounds_.find(key);
+  if (round == rounds_.end()) return;  // prepared by a server before this one
+  const auto held = ports_.find({round->second.members.front().node, commit.attempt});
+  if (held == ports_.end() || held->second == commit.master_port) return;
+  fail("G1: rank 0 does not hold port " + std::to_string(commit.master_port) + " of " + key);
 }
 
 void Checks::check_persist(const rendezvous::JobRecord& record) {
@@ -351,12 +380,17 @@ void Checks::check_outcome(const RunId& run, const Outcome& outcome, const char*
 void Checks::check_emit(const rendezvous::Emit& emit) {
   if (std::holds_alternative<event::NodeJoined>(emit.event.body)) {
     confined_.erase(emit.event.node.value_or(""));
+    drained_.erase({emit.run, emit.event.node.value_or("")});
   }
   if (const auto* left = std::get_if<event::NodeLeft>(&emit.event.body)) {
     if (left->why == event::NodeLeft::Why::kQuarantined) {
       confined_.insert(emit.event.node.value_or(""));
       ++tally["nodes quarantined"];
       return;
+    }
+    if (left->why == event::NodeLeft::Why::kDrained) {
+      drained_.emplace(emit.run, emit.event.node.value_or(""));
+      ++tally["nodes drained"];
     }
     if (left->why != event::NodeLeft::Why::kLeave) {
       written_off_[emit.event.node.value_or("")] = clock_.now();

@@ -154,6 +154,8 @@ class Checks {
   void note_stops(AgentRecord& record, const agent::Event& event);
   void check_signal(const NodeTruth& node, const AgentRecord& record,
                     const agent::SignalWorker& order);
+  void check_commit(const ServerMessage& message, const Commit& commit);
+  void check_members(const ServerMessage& message, const Assignment& told, const std::string& key);
   void check_prepare(const ServerMessage& message, const Prepare& prepare);
   void check_persist(const rendezvous::JobRecord& record);
   void check_range(const rendezvous::Event& event, const rendezvous::JobRecord& record);
@@ -182,9 +184,11 @@ class Checks {
   std::set<NodeName> members_;                     // nodes that the current server ever accepted
   std::map<std::pair<RunId, Generation>, std::set<NodeName>> met_;  // … when it committed
   std::map<SessionId, NodeName> streams_;
-  std::map<NodeName, Instant> stream_lost_;  // of those without a stream: since when
-  std::set<NodeName> left_;                  // said Leave
-  std::set<NodeName> confined_;              // sit out, as the events say
+  std::map<NodeName, Instant> stream_lost_;       // of those without a stream: since when
+  std::set<NodeName> left_;                       // said Leave
+  std::set<NodeName> confined_;                   // sit out, as the events say
+  std::set<std::pair<RunId, NodeName>> drained_;  // … and go for good, until they join anew
+  std::map<std::pair<NodeName, Attempt>, std::uint16_t> ports_;  // held for rank 0
   std::map<Key, Published> published_;
   std::map<std::string, Round> rounds_;
   std::map<std::pair<std::uint64_t, RunId>, Outcome> outcomes_;

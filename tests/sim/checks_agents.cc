@@ -37,6 +37,9 @@ void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
     // Of several asked for only the last is wanted, and answers come in order.
     if (--record.ports_asked == 0 && port_failed) record.port_held = false;
   }
+  if (const auto* held = std::get_if<agent::MasterPortHeld>(&event)) {
+    ports_[{node.name, held->attempt}] = held->port;
+  }
   bool opens = node.stream_open;
   for (const agent::Action& action : actions) {
     if (const auto* send = std::get_if<agent::Send>(&action)) {
@@ -153,7 +156,7 @@ void Checks::check_start(const NodeTruth& node, const agent::StartWorkers& start
   AgentRecord& record = agents_[node.index];
   const auto newest = record.newest.find(start.run);
   if (newest != record.newest.end() && start.generation <= newest->second) {
-    fail("R4: " + node.name + " starts " + text_of(start.generation) + " after " +
+    fail("R4: agent " + node.name + " starts " + text_of(start.generation) + " after " +
          text_of(newest->second));
   }
   record.newest[start.run] = start.generation;
@@ -176,7 +179,9 @@ void Checks::check_start(const NodeTruth& node, const agent::StartWorkers& start
            text_of(start.generation) + " is held twice");
     }
     const auto count = static_cast<std::uint32_t>(std::stoul(restarts));
-    if (record.run == start.run && count < record.restarts_told) fail("R4: restart count fell");
+    if (record.run == start.run && count < record.restarts_told) {
+      fail("R4: agent " + node.name + " tells its workers of fewer restarts than before");
+    }
     record.run = start.run;
     record.restarts_told = count;
   }

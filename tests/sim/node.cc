@@ -233,7 +233,8 @@ void Node::hold_port(Attempt attempt) {
     if (fails) {
       post(agent::MasterPortFailed{attempt, "in use"});
     } else {
-      post(agent::MasterPortHeld{attempt, static_cast<std::uint16_t>(20000 + truth_.life)});
+      const std::size_t port = 20000 + (truth_.index * 97 + ++ports_) % 9000;
+      post(agent::MasterPortHeld{attempt, static_cast<std::uint16_t>(port)});
     }
   });
 }

@@ -75,6 +75,7 @@ class Node {
   Instant awake_at_;
   std::vector<agent::Event> held_;  // while frozen
   std::uint64_t order_ = 0;
+  std::uint32_t ports_ = 0;  // held so far
   std::int64_t next_pid_ = 100;
   Instant last_answer_;
 };

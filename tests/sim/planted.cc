@@ -3,51 +3,12 @@
 
 #include <algorithm>
 
+#include "tests/sim/planted_tools.h"
+
 namespace muster::sim {
 namespace {
 
-using Actions = std::vector<rendezvous::Action>;
-using AgentActions = std::vector<agent::Action>;
-using Heard = std::optional<rendezvous::Event>;
-using Records = std::vector<rendezvous::RunRecord>;
-
-template <class Body>
-Body* sent(rendezvous::Action& action) {
-  auto* send = std::get_if<rendezvous::Send>(&action);
-  return send == nullptr ? nullptr : std::get_if<Body>(&send->message.body);
-}
-
-template <class Body>
-Body* told(rendezvous::Action& action) {
-  auto* emit = std::get_if<rendezvous::Emit>(&action);
-  return emit == nullptr ? nullptr : std::get_if<Body>(&emit->event.body);
-}
-
-template <class Body>
-bool said(const rendezvous::Event& event) {
-  const auto* message = std::get_if<rendezvous::AgentSaid>(&event);
-  return message != nullptr && std::holds_alternative<Body>(message->message.body);
-}
-
-template <class Body>
-bool read(const agent::Event& event) {
-  const auto* message = std::get_if<agent::ServerSaid>(&event);
-  return message != nullptr && std::holds_alternative<Body>(message->message.body);
-}
-
-template <class Body, class Change>
-void each_sent(Actions& actions, Change change) {
-  for (rendezvous::Action& action : actions) {
-    if (Body* body = sent<Body>(action)) change(*body);
-  }
-}
-
-template <class Body, class Change>
-void each_told(Actions& actions, Change change) {
-  for (rendezvous::Action& action : actions) {
-    if (Body* body = told<Body>(action)) change(*body);
-  }
-}
+using namespace planting;
 
 // The same untruth in what is written and in what is known.
 template <void (*Change)(rendezvous::JobRecord&)>
@@ -110,15 +71,6 @@ void forge_confirmations(Planted& planted, Actions& actions, bool known) {
     forged.event =
         rendezvous::AgentSaid{send.session, "", {send.message.envelope, StopConfirmed{}}};
     forged.known = known;
-  }
-}
-
-void repeat_sent(Actions& actions, bool (*which)(rendezvous::Action&)) {
-  for (std::size_t i = 0; i < actions.size(); ++i) {
-    if (!which(actions[i])) continue;
-    const rendezvous::Action again = actions[i];
-    actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(i), again);
-    ++i;
   }
 }
 
@@ -421,7 +373,8 @@ std::vector<Bug> memory_bugs() {
 const std::vector<Bug>& bugs() {
   static const std::vector<Bug> all = [] {
     std::vector<Bug> list;
-    for (auto* part : {rank_bugs, fencing_bugs, cost_bugs, answer_bugs, memory_bugs}) {
+    for (auto* part : {rank_bugs, fencing_bugs, cost_bugs, answer_bugs, memory_bugs,
+                       planting::told_bugs, planting::rule_bugs}) {
       for (Bug& bug : part())
         list.push_back(bug);
     }

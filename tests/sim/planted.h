@@ -56,6 +56,7 @@ class Planted {
 
   // What a bug remembers.
   std::uint64_t count = 0;
+  NodeName whom;
   struct Forged {
     rendezvous::Event event;
     bool known = false;  // the model hears of it too

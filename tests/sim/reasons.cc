@@ -8,6 +8,37 @@ namespace muster::sim {
 
 void Reasons::server_started(bool remembers) {
   if (!remembers) stories_.clear();
+  // After a step of the time of day a generation may seem to have run well for long.
+  if (options_->wall_steps <= 0) return;
+  for (auto& [run, story] : stories_)
+    story.losses.in_row = 0;
+}
+
+void Reasons::reported(const Heartbeat& heartbeat) {
+  for (auto& [run, story] : stories_) {
+    Losses& losses = story.losses;
+    for (const RankProgress& rank : heartbeat.progress) {
+      const std::uint64_t checkpoint = rank.checkpoint_step.value_or(0);
+      if (rank.step > losses.best_step || checkpoint > losses.best_checkpoint) losses.in_row = 0;
+      losses.best_step = std::max(losses.best_step, rank.step);
+      losses.best_checkpoint = std::max(losses.best_checkpoint, checkpoint);
+    }
+  }
+}
+
+// Guarantee 3: free as far as --max-node-losses says, in a job that can do with fewer nodes.
+void Reasons::lost(Story& story, bool charged) {
+  ++story.losses.ever;
+  ++story.losses.in_row;
+  const std::uint32_t most = options_->policy.max_node_losses;
+  const bool elastic = story.min_nodes < story.max_nodes;
+  if (!charged && !elastic) fail("G3: a lost node cost nothing where none can be spared");
+  if (!charged && story.losses.in_row > most) {
+    fail("G3: lost node " + std::to_string(story.losses.in_row) + " in a row cost nothing");
+  }
+  if (charged && elastic && story.losses.ever <= most) {
+    fail("G3: the charge for a lost node came too early");
+  }
 }
 
 std::optional<std::string> Reasons::stepped(const rendezvous::Event& event,
@@ -15,6 +46,7 @@ std::optional<std::string> Reasons::stepped(const rendezvous::Event& event,
   bool joins = false;
   if (const auto* said = std::get_if<rendezvous::AgentSaid>(&event)) {
     joins = std::holds_alternative<Join>(said->message.body);
+    if (const auto* beat = std::get_if<Heartbeat>(&said->message.body)) reported(*beat);
     const auto* exited = std::get_if<WorkerExited>(&said->message.body);
     if (exited != nullptr && exited->agent_signaled) {
       for (auto& [run, story] : stories_)
@@ -57,6 +89,7 @@ void Reasons::written(const rendezvous::JobRecord& record) {
   }
   Story& story = stories_[record.run];
   story.used = record.restarts_used;
+  story.min_nodes = record.spec.min_nodes;
   story.max_nodes = record.spec.max_nodes;
   story.most = std::max(story.most, story.max_nodes);
 }
@@ -85,6 +118,7 @@ void Reasons::scheduled(Story& story, const event::RestartScheduled& restart, bo
   story.scheduled = true;
   const bool lost = story.failed == FailureKind::kNodeLost;
   if (story.failed && !lost && !restart.charged) fail("G3: a worker's failure cost nothing");
+  if (lost) this->lost(story, restart.charged);
   if (!story.failed && restart.charged) fail("G3: a restart without a failure was charged");
   if (restart.restarts_used != story.used) fail("G3: what was told is not what was written");
   // One that comes back may know of charges that this server does not.
@@ -101,7 +135,11 @@ void Reasons::formed(Story& story, Generation generation, const event::Generatio
   }
   const std::uint32_t used = story.used;
   const std::uint32_t max_nodes = story.max_nodes;
+  const std::uint32_t min_nodes = story.min_nodes;
+  const Losses losses = story.losses;
   story = Story{};
+  story.min_nodes = min_nodes;
+  story.losses = losses;
   story.max_nodes = story.most = max_nodes;
   story.generation = generation;
   story.nodes = formed.nodes.size();

@@ -25,6 +25,14 @@ class Reasons {
                                      const std::vector<rendezvous::Action>& actions);
 
  private:
+  // Lost nodes that ended a generation: all of them, and those after which no progress can have
+  // been. What progress is counts by what agents report, though not all of it counts for servers.
+  struct Losses {
+    std::uint32_t ever = 0;
+    std::uint32_t in_row = 0;
+    std::uint64_t best_step = 0;
+    std::uint64_t best_checkpoint = 0;
+  };
   struct Story {  // of a run, since its last generation was formed
     Generation generation = kNoGeneration;
     std::size_t nodes = 0;
@@ -37,8 +45,12 @@ class Reasons {
     bool asked = false;             // an operator scaled or restarted the job
     std::uint32_t used = 0;         // restarts, as written down
     std::uint32_t used_before = 0;  // … by earlier steps
+    std::uint32_t min_nodes = 0;    // as written last
+    Losses losses;
   };
 
+  void reported(const Heartbeat& heartbeat);
+  void lost(Story& story, bool charged);
   void ordered(const rendezvous::Order& order, const std::vector<rendezvous::Action>& actions);
   void written(const rendezvous::JobRecord& record);
   void told(Story& story, const JobEvent& event, bool joins);
