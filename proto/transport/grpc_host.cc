@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
@@ -18,6 +19,7 @@ namespace muster::transport {
 
 struct GrpcHost::State {
   std::vector<grpc::Service*> services;
+  std::size_t memory = 0;
   std::unique_ptr<grpc::Server> server;
   bool is_shut = false;
   mutable std::mutex mutex;                  // guards `peers`
@@ -37,12 +39,17 @@ struct GrpcHost::State {
                                kClientKeepaliveMs / 4);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, kBandwidthProbe);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kReadAheadBytes);
+    grpc::ResourceQuota quota("muster");
+    quota.Resize(memory);
+    builder.SetResourceQuota(quota);
     server = builder.BuildAndStart();
     MUSTER_CHECK(server != nullptr);  // without a listener nothing can fail
   }
 };
 
-GrpcHost::GrpcHost(std::vector<grpc::Service*> services) : state_(std::make_unique<State>()) {
+GrpcHost::GrpcHost(std::vector<grpc::Service*> services, std::size_t memory)
+    : state_(std::make_unique<State>()) {
+  state_->memory = memory;
   state_->services = std::move(services);
 }
 

@@ -5,9 +5,12 @@
 // Thread rule: add() and shut_down() on the io thread; peer_addr() on any thread.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "proto/transport/grpc_settings.h"
 
 namespace grpc {
 class Service;
@@ -18,7 +21,8 @@ namespace muster::transport {
 class GrpcHost {
  public:
   // `services` are borrowed until shut_down() has returned.
-  explicit GrpcHost(std::vector<grpc::Service*> services);
+  // `memory`: what messages that arrive, and the connections themselves, may take together.
+  explicit GrpcHost(std::vector<grpc::Service*> services, std::size_t memory = kMaxGrpcMemoryBytes);
   ~GrpcHost();  // shut_down()
   GrpcHost(const GrpcHost&) = delete;
   GrpcHost& operator=(const GrpcHost&) = delete;

@@ -3,6 +3,7 @@
 // What both ends of every gRPC connection of Muster agree on, and the bearer token.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "proto/wire/limits.h"
@@ -10,6 +11,11 @@
 namespace muster::transport {
 
 inline constexpr int kMaxGrpcMessageBytes = wire::kMaxMessageBytes;
+
+// gRPC takes a message in as it arrives, whatever length it announces, and looks at the limit when
+// it is whole. Beyond this, on all connections of one door, it resets streams, others too: they
+// come back. Some 40 KiB a connection are in use anyhow.
+inline constexpr std::size_t kMaxGrpcMemoryBytes = std::size_t{2} << 30U;
 
 // A peer that answers no ping is dead: its machine lost power or its network, so no FIN came. The
 // agent looks often, since its lease runs; the server hears heartbeats anyway.

@@ -98,7 +98,8 @@ struct GrpcDoor::State : std::enable_shared_from_this<GrpcDoor::State> {
         agents(*this),
         control(*this),
         host(kind == DoorKind::kControlSocket ? std::vector<grpc::Service*>{&control}
-                                              : std::vector<grpc::Service*>{&agents, &control}) {}
+                                              : std::vector<grpc::Service*>{&agents, &control},
+             server.options().max_incoming_bytes) {}
 
   // ---- gRPC threads
 

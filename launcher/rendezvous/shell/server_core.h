@@ -24,6 +24,7 @@
 #include "launcher/rendezvous/shell/journal.h"
 #include "proto/base/messages.h"
 #include "proto/base/store.h"
+#include "proto/transport/grpc_settings.h"
 
 namespace muster::rendezvous {
 
@@ -53,6 +54,8 @@ struct ServerOptions {
   std::size_t max_queued_messages = 4096;
   // What may wait on all streams together before large answers of the store are held back.
   std::size_t max_outgoing_bytes = 256U << 20U;
+  // What all connections of a door may take, with the messages that arrive on them.
+  std::size_t max_incoming_bytes = transport::kMaxGrpcMemoryBytes;
   std::size_t max_sessions = 65536;
   // A stream on which no join is accepted for so long is closed: it would keep its place for ever.
   Duration join_within = 30s;

@@ -113,4 +113,29 @@ TEST_CASE("a message that is too large is refused, and others notice nothing", "
   REQUIRE(agent.finish_job());
 }
 
+TEST_CASE("what arrives cannot fill the server's memory", "[net_oversize]") {
+  // gRPC would take in the whole of a message before it looks at its size.
+  rendezvous::ServerOptions options = test::server_options();
+  options.max_incoming_bytes = 48U << 20U;
+  NetServer server(std::move(options));
+  const int port = server.listen();
+  {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + test::kLimit);
+    const auto stub = v1::Control::NewStub(boundless_channel(port));
+    v1::OperateRequest request;
+    request.set_by(std::string(96U << 20U, 'x'));
+    v1::OperateReply reply;
+    const grpc::Status status = stub->Operate(&context, request, &reply);
+    INFO(status.error_code() << ": " << status.error_message());
+    CHECK(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+    CHECK(status.error_message().find("larger than max") == std::string::npos);  // not whole
+  }
+  test::IoThread thread;
+  NetAgent agent(thread, port);
+  REQUIRE(agent.open());
+  REQUIRE(agent.run_up("job"));
+  REQUIRE(agent.finish_job());
+}
+
 }  // namespace muster
