@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Both machines in one simulated world (sim/world.h).
 if(TARGET muster_rendezvous_core)
-  add_library(muster_sim STATIC sim/checks.cc sim/checks_agents.cc sim/faults.cc sim/minimise.cc sim/model.cc
-              sim/naive.cc sim/network.cc sim/node.cc
-              sim/options.cc sim/planted.cc sim/planted_rules.cc sim/processes.cc sim/reasons.cc sim/server.cc sim/trace.cc sim/world.cc)
+  add_library(muster_sim STATIC sim/checks.cc sim/checks_agents.cc sim/checks_memory.cc
+              sim/faults.cc sim/minimise.cc sim/model.cc sim/naive.cc sim/network.cc sim/node.cc
+              sim/options.cc sim/planted.cc sim/planted_rules.cc sim/processes.cc sim/reasons.cc
+              sim/server.cc sim/trace.cc sim/world.cc)
   target_link_libraries(muster_sim PUBLIC muster::agent_core muster::rendezvous_core)
   # For scripts/soak and for a look at one seed.
   add_executable(sim sim/main.cc)
