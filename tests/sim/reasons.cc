@@ -14,16 +14,11 @@ void Reasons::server_started(bool remembers) {
     story.losses.in_row = 0;
 }
 
+// Which of it counts as progress depends on what the server took of earlier reports.
 void Reasons::reported(const Heartbeat& heartbeat) {
-  for (auto& [run, story] : stories_) {
-    Losses& losses = story.losses;
-    for (const RankProgress& rank : heartbeat.progress) {
-      const std::uint64_t checkpoint = rank.checkpoint_step.value_or(0);
-      if (rank.step > losses.best_step || checkpoint > losses.best_checkpoint) losses.in_row = 0;
-      losses.best_step = std::max(losses.best_step, rank.step);
-      losses.best_checkpoint = std::max(losses.best_checkpoint, checkpoint);
-    }
-  }
+  if (heartbeat.progress.empty()) return;
+  for (auto& [run, story] : stories_)
+    story.losses.in_row = 0;
 }
 
 // Guarantee 3: free as far as --max-node-losses says, in a job that can do with fewer nodes.

@@ -26,12 +26,10 @@ class Reasons {
 
  private:
   // Lost nodes that ended a generation: all of them, and those after which no progress can have
-  // been. What progress is counts by what agents report, though not all of it counts for servers.
+  // been: no agent reported any.
   struct Losses {
     std::uint32_t ever = 0;
     std::uint32_t in_row = 0;
-    std::uint64_t best_step = 0;
-    std::uint64_t best_checkpoint = 0;
   };
   struct Story {  // of a run, since its last generation was formed
     Generation generation = kNoGeneration;
