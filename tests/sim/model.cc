@@ -215,13 +215,13 @@ void Model::taken_in(const rendezvous::AgentSaid& said, const Join& join,
     node.who = {facts.name,   facts.host,           "", facts.slots, facts.node_rank,
                 std::nullopt, facts.scheduler_index};
     node.incarnation = envelope.incarnation;
-    if (join.reattach && join.reattach->workers_running &&
-        join.reattach->generation != kNoGeneration) {
-      node.works = true;
-      node.work = join.reattach->generation;
-    }
     // A round under way is begun anew where it has room for one more.
     if (run.round && run.round->ranks.size() < max_nodes(run)) run.round.reset();
+  }
+  // It may run what no server that is alive ever ordered.
+  if (join.reattach && join.reattach->workers_running && join.reattach->generation > node.work) {
+    node.works = true;
+    node.work = join.reattach->generation;
   }
   node.who.addr = said.peer_addr;
   node.stream = said.session;

@@ -42,6 +42,7 @@ Job::~Job() {
 void Job::end() {
   stirred_ = true;
   advance();
+  if (stop_ && runs() && stopping_nodes().empty()) stop_.reset();
   checkpoint_rose_ = false;
   if (!drained_.empty()) dismiss_drained();
   check_over();
@@ -187,11 +188,11 @@ void Job::tick(Instant now) {
     }
   }
   if (const auto due = recovered_due(); due && now >= *due) tell_recovered();
-  if (stop_ && !working_.empty() && now >= stop_->give_up_at) {
-    const std::set<NodeName> unconfirmed = working_;
-    for (const NodeName& name : unconfirmed) {
-      lose(name, "did not confirm its stop within " + format_measured(now - stop_->began));
-    }
+  if (stop_ && now >= stop_->give_up_at) {
+    const std::string why =
+        "did not confirm its stop within " + format_measured(now - stop_->began);
+    for (const NodeName& name : stopping_nodes())
+      lose(name, why);
   }
   end();
 }
@@ -222,13 +223,16 @@ std::optional<Instant> Job::next_deadline() const {
   std::optional<Instant> next = earlier(phase_deadline(), say_waiting_at_);
   next = earlier(next, quarantine_.next_release());
   if (!members_.empty()) next = earlier(next, liveness_check_at_);
-  if (stop_ && !working_.empty()) next = earlier(next, stop_->give_up_at);
+  if (stop_ && !working_.empty()) next = earlier(next, stop_->give_up_at);  // end() keeps it true
   return next;
 }
 
-// While its workers may live where it cannot see them, the next run must know.
+// Not while an agent that an earlier server let go of may come (within_return_window): it would be
+// taken for one of a lost run, and its job run again. Nor while workers of it may live where it
+// cannot see them, since the next run must know.
 Instant Job::forgotten_at() const {
-  const Instant unread = finished_at_ + shared_.options.limits.outcome_kept;
+  const Instant returned = shared_.started_at + spec_.policy.server_grace + Duration{1};
+  const Instant unread = std::max(finished_at_ + shared_.options.limits.outcome_kept, returned);
   return fenced_until_ ? std::max(unread, *fenced_until_) : unread;
 }
 

@@ -207,8 +207,8 @@ class Job {
                             const MemberRanks* ranks) const;
   WallTime wall(Instant at) const;
   std::optional<WallTime> wall(std::optional<Instant> at) const;
-  Instant past(WallTime at) const;
-  std::optional<Instant> past(std::optional<WallTime> at) const;
+  Instant past(WallTime at);
+  std::optional<Instant> past(std::optional<WallTime> at);
   void restore(const JobRecord& from);
   void restore_offenders(const JobRecord& from);
   void restore(const ProgressRecord& from);
@@ -228,6 +228,7 @@ class Job {
   void resume(Member& member, SessionId session, const std::string& peer, const Join& join);
   void resend(Member& member, const Reattach& reattach);
   void return_to_us(SessionId session, const std::string& peer, const Join& join);
+  void found_working(Member& member, Generation generation);
   void answer_late(SessionId session, const Join& join);
   bool knows_more(const NodeName& node, const Reattach& known) const;
   bool within_return_window() const;
@@ -273,6 +274,7 @@ class Job {
   void order_stops(StopWhy why, bool planned, std::string reason);
   Stop new_stop(StopWhy why, bool planned, std::string reason) const;
   void order_stop(const Member& member);
+  std::vector<NodeName> stopping_nodes() const;
   void stopped_working(const NodeName& node);
 
   // ---- job_grow.cc
@@ -290,6 +292,7 @@ class Job {
   void begin_drain(Member& member, const std::string& by);
   bool may_go(const Member& member) const;
   void dismiss_drained();
+  void forget_drained();
   void dismiss(SessionId session, const NodeName& node, Incarnation incarnation);
 
   // ---- job_settle.cc
@@ -400,7 +403,7 @@ class Job {
   std::deque<std::pair<Instant, int>> leaves_;
   int last_leave_signal_ = 0;  // of the leave after which nobody remained
   std::optional<std::string> stop_requested_by_;
-  std::map<Incarnation, Drained> drained_;  // agents that were; some are still here
+  std::map<AgentId, std::string> drained_;  // and by whom; some are still here
 
   bool state_lost_ = false;  // this server adopted the run
   bool state_lost_untold_ = false;
@@ -436,6 +439,7 @@ class Job {
   bool stirred_ = true;
   JobRecord written_;
   bool life_touched_ = false;
+  bool set_back_ = false;  // a time in the record was later than the clock is now
   std::set<NodeName> touched_;
   std::vector<Action> out_;
 };

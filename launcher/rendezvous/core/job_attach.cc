@@ -158,8 +158,7 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
   begin(now);
   const bool ours = is_run(known.run);
   Member* member = find(join.node.name);
-  const auto drained = drained_.find(known.incarnation);
-  if (ours && drained != drained_.end() && drained->second.node == join.node.name) {
+  if (ours && drained_.contains({join.node.name, known.incarnation})) {
     const bool here = member != nullptr && member->incarnation == known.incarnation;
     if (!here || may_go(*member)) {
       dismiss(session, join.node.name, known.incarnation);
@@ -175,6 +174,9 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
     budget_.adopt(known.restarts_used, now_);
   }
   if (member != nullptr && member->incarnation == known.incarnation && is_run(known.run)) {
+    // What this server lost was a generation in which the node began to work.
+    const bool missed = state_lost_ && known.workers_running && known.generation > member->work;
+    if (missed) found_working(*member, known.generation);
     if (known.workers_running && !working_.contains(join.node.name)) {
       // By all it ever said nothing runs there. It cannot be trusted with a rank.
       fence_off(now_);
@@ -266,12 +268,18 @@ void Job::return_to_us(SessionId session, const std::string& peer, const Join& j
   const Reattach& known = *join.reattach;
   Member& member = admit(session, peer, join, known.incarnation);
   if (!known.workers_running || known.generation == kNoGeneration) return;
-  member.work = known.generation;
-  working_.insert(join.node.name);
+  found_working(member, known.generation);
+  order_stop(member);
+}
+
+// Workers of a generation of the lost server run there: they are to stop.
+void Job::found_working(Member& member, Generation generation) {
+  member.work = generation;
+  working_.insert(member.facts.name);
+  touch(member.facts.name);
   if (!stop_ || (phase_ != Phase::kStopping && phase_ != Phase::kRecovering)) {
     stop_ = new_stop(StopWhy::kStateLost, false, "the server lost its state");
   }
-  order_stop(member);
 }
 
 void Job::answer_late(SessionId session, const Join& join) {

@@ -129,7 +129,7 @@ OrderAnswer Job::obey(const DrainNode& order, const std::string& by) {
   const NodeName& name = order.node;
   Member* member = find(name);
   const std::string quoted = "node \"" + name + "\"";
-  if (member != nullptr && drained_.contains(member->incarnation)) {
+  if (member != nullptr && drained_.contains({name, member->incarnation})) {
     return {Kind::kDone, quoted + " is being drained already"};
   }
   if (member == nullptr || member->leaving) {
@@ -155,14 +155,25 @@ OrderAnswer Job::obey(const DrainNode& order, const std::string& by) {
   return {Kind::kDone, text + then_waits()};
 }
 
+// Those that came first and are gone, as many as are too many.
+void Job::forget_drained() {
+  while (drained_.size() >= kDrainedKept) {
+    auto oldest = drained_.end();
+    for (auto at = drained_.begin(); at != drained_.end(); ++at) {
+      const Member* member = find(at->first.first);
+      const bool here = member != nullptr && member->incarnation == at->first.second;
+      const bool older = oldest == drained_.end() || at->first.second < oldest->first.second;
+      if (!here && older) oldest = at;
+    }
+    if (oldest == drained_.end()) return;
+    drained_.erase(oldest);
+  }
+}
+
 void Job::begin_drain(Member& member, const std::string& by) {
   const NodeName& name = member.facts.name;
-  for (auto at = drained_.begin(); at != drained_.end() && drained_.size() >= kDrainedKept;) {
-    const Member* other = find(at->second.node);
-    const bool here = other != nullptr && other->incarnation == at->first;
-    at = here ? std::next(at) : drained_.erase(at);
-  }
-  drained_[member.incarnation] = {name, by};
+  forget_drained();
+  drained_[{name, member.incarnation}] = by;
   member.leaving = true;
   touch(name);
   ++picture_version_;
@@ -181,10 +192,10 @@ bool Job::may_go(const Member& member) const {
 void Job::dismiss_drained() {
   if (finished() || server_left_) return;
   std::vector<NodeName> ready;
-  for (const auto& [incarnation, drained] : drained_) {
-    const Member* member = find(drained.node);
-    const bool here = member != nullptr && member->incarnation == incarnation;
-    if (here && member->connected() && may_go(*member)) ready.push_back(drained.node);
+  for (const auto& [agent, by] : drained_) {
+    const Member* member = find(agent.first);
+    const bool here = member != nullptr && member->incarnation == agent.second;
+    if (here && member->connected() && may_go(*member)) ready.push_back(agent.first);
   }
   for (const NodeName& name : ready) {
     const Member& member = members_.at(name);
@@ -195,7 +206,7 @@ void Job::dismiss_drained() {
 }
 
 void Job::dismiss(SessionId session, const NodeName& node, Incarnation incarnation) {
-  Evicted evicted{"drained by " + drained_.at(incarnation).by, true};
+  Evicted evicted{"drained by " + drained_.at({node, incarnation}), true};
   send_to(session, node, incarnation, generation_, std::move(evicted));
   act(CloseSession{session});
 }

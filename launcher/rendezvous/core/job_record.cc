@@ -23,12 +23,13 @@ std::optional<WallTime> Job::wall(std::optional<Instant> at) const {
 }
 
 // What has happened is not in the future, whatever was done to the clock meanwhile.
-Instant Job::past(WallTime at) const {
+Instant Job::past(WallTime at) {
   const WallTime here = wall(now_);
+  set_back_ = set_back_ || at > here;
   return now_ - std::chrono::microseconds(here > at ? here - at : 0);
 }
 
-std::optional<Instant> Job::past(std::optional<WallTime> at) const {
+std::optional<Instant> Job::past(std::optional<WallTime> at) {
   if (!at) return std::nullopt;
   return past(*at);
 }
@@ -249,6 +250,9 @@ Job::Job(Shared& shared, const RunRecord& from, Instant now)
   if (from.life) restore_life(*from.life, from);
   for (const NodeRecord& node : from.nodes)
     restore(node);
+  // Moments that moved are written down where they are now: read again under another clock they
+  // would no longer be in the order in which they came.
+  if (set_back_) touch_all();
   hold_losses(now_ + spec_.policy.recovery_window);
   liveness_check_at_ = now_;
   if (from.job.server_left) {

@@ -77,8 +77,9 @@ std::vector<Member*> Job::candidates() {
     return previous ? std::pair<std::uint64_t, Incarnation>(at->second, 0)
                     : std::pair<std::uint64_t, Incarnation>(1ULL << 32U, member->incarnation);
   };
-  std::sort(chosen.begin(), chosen.end(),
-            [&](const Member* a, const Member* b) { return place(a) < place(b); });
+  // Of two servers' nodes with the same number the one whose name comes first.
+  std::stable_sort(chosen.begin(), chosen.end(),
+                   [&](const Member* a, const Member* b) { return place(a) < place(b); });
   if (chosen.size() > spec_.max_nodes) chosen.resize(spec_.max_nodes);
   return chosen;
 }

@@ -223,6 +223,16 @@ void Job::order_stop(const Member& member) {
   send(member, member.work, StopOrder{StopMode::kStop, stop_->planned, stop_->reason});
 }
 
+// Who was told to stop and has not confirmed: all that work, but for those of a generation that
+// runs while a late one of a lost server's stops beside it.
+std::vector<NodeName> Job::stopping_nodes() const {
+  std::vector<NodeName> nodes;
+  for (const NodeName& name : working_) {
+    if (!runs() || !works_in_life(members_.at(name))) nodes.push_back(name);
+  }
+  return nodes;
+}
+
 void Job::stopped_working(const NodeName& node) {
   working_.erase(node);
   touch(node);

@@ -73,12 +73,9 @@ struct NodeRange {
   bool operator==(const NodeRange&) const = default;
 };
 
-// An agent that an operator sent away.
-struct Drained {
-  NodeName node;
-  std::string by;
-  bool operator==(const Drained&) const = default;
-};
+// An agent that an operator sent away. Of a node too: after an adoption two nodes may have the same
+// incarnation, one from each server.
+using AgentId = std::pair<NodeName, Incarnation>;
 
 // A recovery that is complete but for the first progress of the new generation.
 struct RecoveredRecord {
@@ -143,7 +140,7 @@ struct JobRecord {
   std::vector<std::pair<WallTime, int>> leaves;  // with their signals, newest last
   int last_leave_signal = 0;
   std::optional<std::string> stop_requested_by;
-  std::map<Incarnation, Drained> drained;
+  std::map<AgentId, std::string> drained;  // and by whom
   std::optional<Outcome> outcome;
   std::optional<WallTime> finished;
   bool operator==(const JobRecord&) const = default;

@@ -77,11 +77,11 @@ void write_parts(const JobRecord& from, v1::JobRecord& to) {
     leave.set_signal(signal);
   }
   if (from.stop_requested_by) to.set_stop_requested_by(wire::cut(*from.stop_requested_by));
-  for (const auto& [incarnation, drained] : from.drained) {
+  for (const auto& [agent, by] : from.drained) {
     v1::DrainedRecord& written = *to.add_drained();
-    written.set_incarnation(incarnation);
-    written.set_node(drained.node);
-    written.set_by(wire::cut(drained.by));
+    written.set_incarnation(agent.second);
+    written.set_node(agent.first);
+    written.set_by(wire::cut(by));
   }
   if (from.outcome) wire::write(*from.outcome, *to.mutable_outcome());
 }
@@ -129,8 +129,8 @@ void read_parts(const v1::JobRecord& from, wire::Border& border, JobRecord& to) 
   }
   if (border.count("drained", from.drained_size(), kMostDrained)) {
     for (const v1::DrainedRecord& drained : from.drained()) {
-      to.drained[drained.incarnation()] = {border.required_name("drained", drained.node()),
-                                           border.text("drained", drained.by())};
+      const NodeName node = border.required_name("drained", drained.node());
+      to.drained[{node, drained.incarnation()}] = border.text("drained", drained.by());
     }
   }
   if (from.has_outcome()) {
