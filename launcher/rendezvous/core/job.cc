@@ -227,13 +227,15 @@ std::optional<Instant> Job::next_deadline() const {
   return next;
 }
 
-// Not while an agent that an earlier server let go of may come (within_return_window): it would be
-// taken for one of a lost run, and its job run again. Nor while workers of it may live where it
-// cannot see them, since the next run must know.
+// A run of an earlier server is kept while its agents may still come for the outcome, whatever was
+// done to the clock meanwhile; any run while workers of it may live where it cannot see them, since
+// the next one must know.
 Instant Job::forgotten_at() const {
-  const Instant returned = shared_.started_at + spec_.policy.server_grace + Duration{1};
-  const Instant unread = std::max(finished_at_ + shared_.options.limits.outcome_kept, returned);
-  return fenced_until_ ? std::max(unread, *fenced_until_) : unread;
+  Instant until = finished_at_ + shared_.options.limits.outcome_kept;
+  if (read_back_ || state_lost_) {
+    until = std::max(until, shared_.started_at + spec_.policy.server_grace + Duration{1});
+  }
+  return fenced_until_ ? std::max(until, *fenced_until_) : until;
 }
 
 bool Job::forgettable(Instant now) const {

@@ -439,7 +439,8 @@ class Job {
   bool stirred_ = true;
   JobRecord written_;
   bool life_touched_ = false;
-  bool set_back_ = false;  // a time in the record was later than the clock is now
+  bool read_back_ = false;  // from a journal
+  bool set_back_ = false;   // a time there was later than the clock is now
   std::set<NodeName> touched_;
   std::vector<Action> out_;
 };

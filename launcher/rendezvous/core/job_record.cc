@@ -245,6 +245,7 @@ Job::Job(Shared& shared, const RunRecord& from, Instant now)
       budget_(spec_.policy),
       faults_(spec_.faults, from.job.faults_fired),
       quarantine_(spec_.policy.quarantine) {
+  read_back_ = true;
   restore(from.job);
   restore(from.progress);
   if (from.life) restore_life(*from.life, from);

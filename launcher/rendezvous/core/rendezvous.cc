@@ -52,7 +52,7 @@ struct Rendezvous::State {
   void reattach(const AgentSaid& said, const Join& join, Runs* runs);
   void refuse(const AgentSaid& said, const Join& join, JoinRefused why);
   void send(const AgentSaid& said, ServerBody body);
-  void send_away(const AgentSaid& said, const Join& join);
+  void send_away(const AgentSaid& said, const std::string& why);
   bool is_taken(const RunId& run) const;
   RunId new_run_id();
   Job* start_run(const AgentSaid& said, const Join& join, const Reattach* known);
@@ -60,7 +60,7 @@ struct Rendezvous::State {
   JobId job_meant() const;
   void note_broken_stream();
   void take(Job& job) { job.take(out); }
-  void forget(const Job& job) { out.emplace_back(Forget{job.spec().job, job.run()}); }
+  void forget(const Job& job);
 
   Options options;
   Rng rng;
@@ -72,6 +72,9 @@ struct Rendezvous::State {
   Instant now;
   std::optional<Instant> promised;  // next_deadline() as the host knows it
   std::deque<Instant> broken;       // streams of unfinished jobs, within kMassWindow
+  // Runs forgotten so early that their agents could be taken for those of a lost server; until
+  // then.
+  std::map<RunId, Instant> forgotten;
   std::vector<Action> out;
 };
 
@@ -198,7 +201,12 @@ void Rendezvous::State::reattach(const AgentSaid& said, const Join& join, Runs* 
       if (run->is_run(known.run)) job = run.get();
     }
   }
-  if (job == nullptr && is_taken(known.run)) return send_away(said, join);
+  const std::string run = "run " + known.run + " of job \"" + join.spec.job + "\"";
+  const std::string unknown = "this server does not know " + run;
+  if (job == nullptr && is_taken(known.run)) return send_away(said, unknown);
+  if (job == nullptr && known.generation != kNoGeneration && forgotten.contains(known.run)) {
+    return send_away(said, run + " has ended, and how is not kept any longer");
+  }
   // A run that is on decides itself whether it gives way to what the agent knows.
   if (job == nullptr && runs != nullptr && is_on(*runs->back())) job = runs->back().get();
   if (job == nullptr) {
@@ -210,7 +218,7 @@ void Rendezvous::State::reattach(const AgentSaid& said, const Join& join, Runs* 
       take(*job);
       return;
     }
-    if (runs != nullptr || !outlived) return send_away(said, join);
+    if (runs != nullptr || !outlived) return send_away(said, unknown);
     job = start_run(said, join, &known);
     if (job == nullptr) return;
   }
@@ -219,10 +227,16 @@ void Rendezvous::State::reattach(const AgentSaid& said, const Join& join, Runs* 
 }
 
 // One of a run that is not its job's here.
-void Rendezvous::State::send_away(const AgentSaid& said, const Join& join) {
-  send(said, Evicted{"this server does not know run " + join.reattach->run + " of job \"" +
-                     join.spec.job + "\""});
+void Rendezvous::State::send_away(const AgentSaid& said, const std::string& why) {
+  send(said, Evicted{why});
   out.emplace_back(CloseSession{said.session});
+}
+
+void Rendezvous::State::forget(const Job& job) {
+  out.emplace_back(Forget{job.spec().job, job.run()});
+  std::erase_if(forgotten, [this](const auto& entry) { return entry.second < now; });
+  const Instant outlived = shared.started_at + job.spec().policy.server_grace;
+  if (now <= outlived) forgotten[job.run()] = outlived;
 }
 
 // A run belongs to one job, whatever an agent says.
