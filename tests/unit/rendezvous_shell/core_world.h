@@ -39,9 +39,14 @@ class World {
   rendezvous::LocalSession& attach(Heard& heard) {
     return *thread.on_io([&] {
       rendezvous::LocalSession::Callbacks callbacks;
-      callbacks.said = [&heard](ServerMessage message) { heard.said.put(std::move(message)); };
-      callbacks.store_said = [&heard](StoreReply reply) { heard.store.put(std::move(reply)); };
-      callbacks.closed = [&heard](std::string reason) { heard.closed.put(std::move(reason)); };
+      // Copies: the server may speak until it is destroyed, which is after many a `heard`.
+      callbacks.said = [said = heard.said](ServerMessage message) { said.put(std::move(message)); };
+      callbacks.store_said = [store = heard.store](StoreReply reply) {
+        store.put(std::move(reply));
+      };
+      callbacks.closed = [closed = heard.closed](std::string reason) {
+        closed.put(std::move(reason));
+      };
       sessions.push_back(core->attach_local(std::move(callbacks)));
       return sessions.back().get();
     });

@@ -56,34 +56,41 @@ class IoThread {
   std::thread thread_;
 };
 
-// A queue that the io thread fills and the test empties.
+// A queue that the io thread fills and the test empties. Copies are the same queue: who fills it
+// keeps one, and may outlive the test's.
 template <class T>
 class Inbox {
  public:
-  void put(T value) {
-    const std::lock_guard lock(mutex_);
-    values_.push_back(std::move(value));
-    changed_.notify_all();
+  void put(T value) const {
+    const std::lock_guard lock(state_->mutex);
+    state_->values.push_back(std::move(value));
+    state_->changed.notify_all();
   }
 
   // The next value; nullopt if none came within kLimit.
   std::optional<T> next() {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, kLimit, [this] { return !values_.empty(); })) return std::nullopt;
-    T value = std::move(values_.front());
-    values_.pop_front();
+    State& state = *state_;
+    std::unique_lock lock(state.mutex);
+    if (!state.changed.wait_for(lock, kLimit, [&] { return !state.values.empty(); })) {
+      return std::nullopt;
+    }
+    T value = std::move(state.values.front());
+    state.values.pop_front();
     return value;
   }
 
   std::size_t size() const {
-    const std::lock_guard lock(mutex_);
-    return values_.size();
+    const std::lock_guard lock(state_->mutex);
+    return state_->values.size();
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<T> values_;
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<T> values;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 // What an agent heard.
