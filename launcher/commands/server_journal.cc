@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "launcher/commands/commands.h"
 #include "launcher/commands/text.h"
 #include "launcher/rendezvous/shell/sqlite_journal.h"
 
@@ -14,6 +15,7 @@ absl::Status open_server_journal(const std::string& folder, rendezvous::ServerOp
   if (!journal.ok()) return journal.status();
   absl::StatusOr<rendezvous::JournalContents> written = (*journal)->read();
   if (!written.ok()) return written.status();
+  if (!written->note.empty()) say(written->note);
   options.journal = *std::move(journal);
   options.written = *std::move(written);
   return absl::OkStatus();

@@ -12,7 +12,7 @@
 namespace muster::launcher {
 
 // Opens the journal in `folder`, which exists, and gives it and what it holds to the server.
-// Errors as open_sqlite_journal: each text names the file and what to do.
+// Says what it notes. Errors as open_sqlite_journal: each text names the file and what to do.
 absl::Status open_server_journal(const std::string& folder, rendezvous::ServerOptions& options);
 
 // "2 jobs (a, b) go on from it", or "no job is live": for the line that says which file it is.

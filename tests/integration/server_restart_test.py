@@ -155,6 +155,13 @@ class ServerRestartTest(TwoNodes):
         self.assertEqual([again.code(), nodes[1].code()], [0, 0], again.err + nodes[1].err)
         self.assertEqual(self.events(again, "job_finished")[0]["restarts_used"], 0)
 
+    def refused(self):
+        damaged = self.muster("rendezvous", "--listen", f"127.0.0.2:{self.port}",
+                              "--state-dir", self.path("server"))
+        self.assertEqual(damaged.code(), 2, damaged.err)
+        self.assertEqual(len(damaged.err.splitlines()), 1, damaged.err)
+        return damaged.err
+
     def test_a_damaged_journal_is_refused_and_kept(self):
         server = self.server()
         nodes = self.running("--server-grace", "2s")
@@ -165,14 +172,72 @@ class ServerRestartTest(TwoNodes):
                 os.remove(self.path("server/" + name))
         with open(journal, "r+b") as file:
             file.truncate(4096)
-        damaged = self.muster("rendezvous", "--listen", f"127.0.0.2:{self.port}",
-                              "--state-dir", self.path("server"))
-        self.assertEqual(damaged.code(), 2, damaged.err)
-        self.assertEqual(len(damaged.err.splitlines()), 1, damaged.err)
-        self.assertIn("--state-dir", damaged.err)
-        self.assertIn(f"move {journal}* away", damaged.err)
+        said = self.refused()
+        self.assertIn("--state-dir", said)
+        self.assertIn(f"move {journal}* away", said)
         self.assertEqual(os.path.getsize(journal), 4096)
         self.assertEqual([node.code() for node in nodes], [76, 76])
+
+    def test_a_journal_whose_log_is_damaged_is_refused_and_kept(self):
+        server = self.server()
+        nodes = self.running("--server-grace", "30s")
+        self.kill(server)
+        journal = self.path("server/journal.db")
+        with open(journal + "-wal", "rb") as file:
+            log = file.read()
+        flipped = bytearray(log)
+        flipped[32 + 24 + 100] ^= 1  # in the first frame's page: all behind it goes with it
+        for damaged, lost in ((flipped, "all of its "), (log[:-5000], "the last "),
+                              (b"", "all of its "), (None, "all of its ")):
+            if damaged is None:
+                os.remove(journal + "-wal")
+            else:
+                with open(journal + "-wal", "wb") as file:
+                    file.write(damaged)
+            said = self.refused()
+            self.assertIn(f"--state-dir: {journal} is damaged ({lost}", said)
+            self.assertIn("missing: journal.db-wal is cut, altered or gone); to begin anew", said)
+            self.assertIn(f"move {journal}* away", said)
+            if damaged:
+                with open(journal + "-wal", "rb") as file:
+                    self.assertEqual(file.read(), damaged)
+        # Whole again, it goes on as if nothing had been.
+        with open(journal + "-wal", "wb") as file:
+            file.write(log)
+        server = self.server()
+        self.assertIn("1 job (job) goes on", server.err)
+        self.assertNotIn("journal.db", server.err)
+        for node in nodes:
+            self.until_event(node, "server_recovered")
+        self.let_go(0)
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[0].err + nodes[1].err)
+        # Moved away, the next one begins anew.
+        self.kill(server)
+        for name in os.listdir(self.path("server")):
+            if name.startswith("journal.db"):
+                os.rename(self.path("server/" + name), self.path("aside-" + name))
+        server = self.server()
+        self.assertIn("no job is live", server.err)
+        self.assertNotIn("journal.db", server.err)
+        self.kill(server)
+
+    def test_a_journal_without_its_mark_is_taken_with_a_word(self):
+        server = self.server()
+        nodes = self.running()
+        self.kill(server)
+        os.remove(self.path("server/journal.db-mark"))
+        server = self.server()
+        self.assertIn("journal.db-mark is missing: nobody can tell", server.err)
+        self.assertIn("1 job (job) goes on", server.err)
+        self.let_go(0)
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[0].err + nodes[1].err)
+        server.signal(signal.SIGTERM)
+        self.assertEqual(server.code(), 0)
+        # Closed in order: no log is left, and the mark says so.
+        self.assertEqual(sorted(os.listdir(self.path("server"))),
+                         ["journal.db", "journal.db-mark", "lock"])
+        with open(self.path("server/journal.db-mark"), encoding="utf-8") as file:
+            self.assertIn(" closed ", file.read())
 
     def test_an_embedded_server_says_what_it_cannot_write(self):
         shutil.rmtree(self.path("state"), ignore_errors=True)

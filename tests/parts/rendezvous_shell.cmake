@@ -9,7 +9,8 @@ muster_test(rendezvous_shell_test LABEL unit
   LINK muster::rendezvous_shell muster::store_broker)
 
 muster_test(sqlite_journal_test LABEL unit
-  SOURCES ${dir}/sqlite_journal_test.cc LINK muster::rendezvous_journal)
+  SOURCES ${dir}/journal_mark_test.cc ${dir}/sqlite_journal_test.cc
+  LINK muster::rendezvous_journal)
 
 muster_test(rendezvous_description_test LABEL unit
   SOURCES ${dir}/description_test.cc LINK muster::rendezvous_records)

@@ -30,6 +30,7 @@ struct StoredKey {
 struct JournalContents {
   std::vector<RunRecord> runs;  // as JournalRead wants them
   std::vector<StoredKey> keys;
+  std::string note;  // a line for whoever starts the server, where not all may be there; or empty
 };
 
 class Journal {

@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <sqlite3.h>
 #include <utility>
 
+#include "launcher/rendezvous/shell/journal_mark.h"
 #include "launcher/rendezvous/shell/record_wire.h"
+#include "launcher/rendezvous/shell/sqlite_statement.h"
 
 namespace muster::rendezvous {
 namespace {
@@ -26,64 +29,9 @@ constexpr const char* kSchema =
     "CREATE TABLE keys(job BLOB NOT NULL, generation INTEGER NOT NULL, key BLOB NOT NULL,"
     "                  value BLOB NOT NULL, sum INTEGER NOT NULL,"
     "                  PRIMARY KEY(job, generation, key)) WITHOUT ROWID;";
-
-// A prepared statement, used again and again.
-class Statement {
- public:
-  Statement(sqlite3* database, const char* sql) {
-    sqlite3_prepare_v3(database, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement_, nullptr);
-  }
-  ~Statement() { sqlite3_finalize(statement_); }
-  Statement(const Statement&) = delete;
-  Statement& operator=(const Statement&) = delete;
-
-  // Bound values must live until the run is over.
-  Statement& bind(const std::string& bytes) {
-    // A null pointer would be NULL, and not the empty value.
-    const char* data = bytes.empty() ? "" : bytes.data();
-    sqlite3_bind_blob64(statement_, ++bound_, data, bytes.size(), SQLITE_STATIC);
-    return *this;
-  }
-  Statement& bind(std::int64_t number) {
-    sqlite3_bind_int64(statement_, ++bound_, number);
-    return *this;
-  }
-
-  bool run() {
-    const bool done = sqlite3_step(statement_) == SQLITE_DONE;
-    reset();
-    return done;
-  }
-  // True while there are rows; after false, failed() says why it ended.
-  bool next() {
-    const int result = sqlite3_step(statement_);
-    failed_ = result != SQLITE_ROW && result != SQLITE_DONE;
-    return result == SQLITE_ROW;
-  }
-  bool failed() const { return failed_; }
-  std::string bytes(int column) const {
-    const void* data = sqlite3_column_blob(statement_, column);
-    const int size = sqlite3_column_bytes(statement_, column);
-    return data == nullptr ? std::string() : std::string(static_cast<const char*>(data), size);
-  }
-  std::int64_t number(int column) const { return sqlite3_column_int64(statement_, column); }
-
- private:
-  void reset() {
-    sqlite3_reset(statement_);
-    sqlite3_clear_bindings(statement_);
-    bound_ = 0;
-  }
-
-  sqlite3_stmt* statement_ = nullptr;
-  int bound_ = 0;
-  bool failed_ = false;
-};
-
-struct Closer {
-  void operator()(sqlite3* database) const { sqlite3_close(database); }
-};
-using Database = std::unique_ptr<sqlite3, Closer>;
+// One row, once there was a commit: how many there were. Journals of earlier builds lack it.
+constexpr const char* kCounter =
+    "CREATE TABLE IF NOT EXISTS commits(one INTEGER PRIMARY KEY, number INTEGER NOT NULL);";
 
 std::string move_aside(const std::string& path) {
   return "; to begin anew, which forgets its jobs, move " + path + "* away";
@@ -91,8 +39,12 @@ std::string move_aside(const std::string& path) {
 
 class SqliteJournal : public Journal {
  public:
-  SqliteJournal(Database database, std::string path)
-      : path_(std::move(path)), database_(std::move(database)) {}
+  SqliteJournal(std::unique_ptr<MarkWriter> mark, Database database, std::string path,
+                std::string note)
+      : path_(std::move(path)),
+        note_(std::move(note)),
+        mark_(std::move(mark)),
+        database_(std::move(database)) {}
 
   absl::Status commit(std::span<const Action> actions) override {
     bool begun = false;
@@ -111,24 +63,34 @@ class SqliteJournal : public Journal {
       }
     }
     if (!begun) return absl::OkStatus();
-    good = good && commit_.run();
-    return good ? absl::OkStatus() : failure();
+    return end(good);
   }
 
   absl::Status put(const StoredKey& key) override {
-    const bool good = key.value ? put_key_.bind(key.job)
-                                      .bind(key.generation)
-                                      .bind(key.key)
-                                      .bind(*key.value)
-                                      .bind(checksum(*key.value))
-                                      .run()
-                                : drop_key_.bind(key.job).bind(key.generation).bind(key.key).run();
-    return good ? absl::OkStatus() : failure();
+    const bool good = begin_.run() && write(key);
+    return end(good);
   }
 
   absl::StatusOr<JournalContents> read() override;
 
  private:
+  // Counts the transaction in itself, and then in the mark.
+  absl::Status end(bool good) {
+    const std::int64_t commits = mark_->commits() + 1;
+    good = good && count_.bind(commits).run() && commit_.run();
+    return good ? mark_->write(commits) : failure();
+  }
+
+  bool write(const StoredKey& key) {
+    return key.value ? put_key_.bind(key.job)
+                           .bind(key.generation)
+                           .bind(key.key)
+                           .bind(*key.value)
+                           .bind(checksum(*key.value))
+                           .run()
+                     : drop_key_.bind(key.job).bind(key.generation).bind(key.key).run();
+  }
+
   bool write(const Persist& change) {
     const RunId& run = change.record.run;
     v1::JobRecord job;
@@ -169,9 +131,12 @@ class SqliteJournal : public Journal {
   absl::Status read_keys(std::vector<StoredKey>& keys);
 
   std::string path_;
+  std::string note_;
+  std::unique_ptr<MarkWriter> mark_;  // goes after the database
   Database database_;
   Statement begin_{database_.get(), "BEGIN IMMEDIATE"};
   Statement commit_{database_.get(), "COMMIT"};
+  Statement count_{database_.get(), "REPLACE INTO commits VALUES(1, ?)"};
   Statement put_run_{database_.get(),
                      "INSERT INTO runs(run, record, sum) VALUES(?1, ?2, ?3) "
                      "ON CONFLICT(run) DO UPDATE SET record = ?2, sum = ?3"};
@@ -250,6 +215,7 @@ absl::StatusOr<JournalContents> SqliteJournal::read() {
     if (!border.ok()) return damaged("run " + id + ": " + std::string(border.status().message()));
     contents.runs.push_back(std::move(runs.at(id)));
   }
+  contents.note = std::exchange(note_, "");
   return contents;
 }
 
@@ -306,6 +272,24 @@ absl::StatusOr<Database> open_database(const std::string& path, int flags) {
   return database;
 }
 
+// Whether closing the database brings the log into it and removes the log.
+void checkpoint_on_close(sqlite3* database, bool on) {
+  sqlite3_db_config(database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, on ? 0 : 1, nullptr);
+}
+
+// How many commits the database has counted; absent: it was never made to.
+absl::StatusOr<std::optional<std::int64_t>> counted(sqlite3* database, const std::string& path) {
+  Statement tables(database, "SELECT 1 FROM sqlite_schema WHERE name = 'commits'");
+  if (!tables.next()) {
+    if (tables.failed()) return cannot_use(database, path);
+    return std::nullopt;
+  }
+  Statement rows(database, "SELECT number FROM commits");
+  const bool any = rows.next();
+  if (rows.failed()) return cannot_use(database, path);
+  return any ? rows.number(0) : 0;
+}
+
 // A new journal appears whole or not at all, so that one that is empty or cut is never taken for
 // a new one.
 absl::Status create(const std::string& path) {
@@ -318,10 +302,13 @@ absl::Status create(const std::string& path) {
   if (!database.ok()) return database.status();
   const std::string ids = "PRAGMA application_id = " + std::to_string(kApplication) +
                           "; PRAGMA user_version = " + std::to_string(kFormat) + ";";
-  if (!execute(database->get(), std::string("BEGIN;") + kSchema + ids + "COMMIT;")) {
+  if (!execute(database->get(), std::string("BEGIN;") + kSchema + kCounter + ids + "COMMIT;")) {
     return cannot_use(database->get(), draft);
   }
   database->reset();
+  // Before the journal is there: an empty one without a mark is none of ours.
+  const auto mark = MarkWriter::open(path, 0);
+  if (!mark.ok()) return mark.status();
   fs::rename(draft, path, error);
   return error ? absl::UnavailableError(path + ": " + error.message()) : absl::OkStatus();
 }
@@ -332,7 +319,9 @@ absl::Status create_if_missing(const std::string& path) {
   constexpr std::uintmax_t kHeaderBytes = 100;
   std::error_code error;
   if (!fs::exists(path, error)) {
-    if (!fs::exists(path + "-wal", error)) return create(path);
+    const FoundMark found = find_mark(path);
+    const bool unused = !found.there || (found.mark && found.mark->commits == 0);
+    if (unused && !fs::exists(path + "-wal", error)) return create(path);
     return absl::DataLossError(path + " is gone, and what was last written to it is not" +
                                move_aside(path));
   }
@@ -347,12 +336,24 @@ absl::StatusOr<std::unique_ptr<Journal>> open_sqlite_journal(const std::string& 
   if (absl::Status status = create_if_missing(path); !status.ok()) return status;
   absl::StatusOr<Database> database = open_database(path, 0);
   if (!database.ok()) return database.status();
+  checkpoint_on_close(database->get(), false);
   const bool set = execute(database->get(),
                            "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL;"
                            "PRAGMA synchronous = NORMAL;");
   if (!set) return cannot_use(database->get(), path);
   if (absl::Status status = check_format(database->get(), path); !status.ok()) return status;
-  return std::make_unique<SqliteJournal>(*std::move(database), path);
+  const auto commits = counted(database->get(), path);
+  if (!commits.ok()) return commits.status();
+  Verdict verdict = judge(path, find_mark(path), *commits, this_boot());
+  if (!verdict.damage.empty()) {
+    return absl::DataLossError(path + " is damaged (" + verdict.damage + ")" + move_aside(path));
+  }
+  if (!execute(database->get(), kCounter)) return cannot_use(database->get(), path);
+  absl::StatusOr<std::unique_ptr<MarkWriter>> mark = MarkWriter::open(path, commits->value_or(0));
+  if (!mark.ok()) return mark.status();
+  checkpoint_on_close(database->get(), true);
+  return std::make_unique<SqliteJournal>(*std::move(mark), *std::move(database), path,
+                                         std::move(verdict.note));
 }
 
 }  // namespace muster::rendezvous

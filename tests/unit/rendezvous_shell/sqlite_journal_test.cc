@@ -213,12 +213,14 @@ TEST_CASE("a damaged journal is never read as if it were whole", "[journal]") {
   const std::vector<Action> actions{some_run("one"), some_run("two")};
   write_all(file_in(folder), actions);
   const std::string whole = bytes_of(file_in(folder));
+  const std::string mark = bytes_of(file_in(folder) + "-mark");
   const std::vector<RunRecord> truth = in_memory(actions);
   int noticed = 0;
   for (std::size_t at = 0; at < whole.size(); at += 61) {
     std::string bytes = whole;
     bytes[at] = static_cast<char>(bytes[at] ^ 0x10);
     replace(file_in(folder), bytes);
+    replace(file_in(folder) + "-mark", mark);
     auto journal = open_sqlite_journal(file_in(folder));
     if (!journal.ok()) {
       ++noticed;
@@ -237,6 +239,7 @@ TEST_CASE("a damaged journal is never read as if it were whole", "[journal]") {
   for (const std::size_t length :
        {std::size_t{0}, std::size_t{1}, std::size_t{4096}, whole.size() - 4096}) {
     replace(file_in(folder), whole.substr(0, length));
+    replace(file_in(folder) + "-mark", mark);
     INFO(length);
     CHECK_FALSE(told(file_in(folder)).empty());
   }
