@@ -1,15 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Orders of an operator for a job that runs: scale, drain, restart; and what is refused."""
 import json
+import os
+import signal
 
 from harness import free_port, main, until
 from two_nodes import OwnServer
 
+# Two ranks that notice each other's end, as ranks in a collective do: rank 0 fails over it at once.
+PEERS = """exec python3 -c '
+import os, socket, sys, time
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+if os.environ["MUSTER_GENERATION"] != "0":
+    wait_for("go.1")
+    sys.exit(0)
+stream = socket.socket(socket.AF_UNIX)
+if os.environ["RANK"] == "0":
+    stream.bind("peer.tmp")
+    stream.listen(1)
+    os.rename("peer.tmp", "peer")
+    peer, _ = stream.accept()
+    open("met", "w").close()
+    peer.recv(1)
+    os._exit(1)
+wait_for("peer")
+stream.connect("peer")
+stream.recv(1)'
+"""
+
 
 class Operate(OwnServer):
-    def running(self, names, nnodes, *arguments):
+    def running(self, names, nnodes, *arguments, **options):
         """Members in the order of their names, all in one generation; its number is returned too."""
-        jobs = [self.member(name, nnodes, *arguments) for name in names]
+        jobs = [self.member(name, nnodes, *arguments, **options) for name in names]
         def complete():
             formed = self.events(jobs[0], "generation_formed")
             return formed and [node["node"] for node in formed[-1]["nodes"]] == list(names)
@@ -68,6 +93,43 @@ class Operate(OwnServer):
         self.let_go(1)
         self.assertEqual(a.code(), 0, a.err)
         self.assertEqual(self.events(a, "job_finished")[0]["restarts_used"], 0)
+
+    def peers(self):
+        jobs, _ = self.running("ab", "1:2", "--last-call", "60s", "--max-restarts", "0",
+                               program=self.script(PEERS))
+        until(lambda: os.path.exists(self.path("met")), "both ranks to have met")
+        return (*jobs, self.pids(jobs[0], 0)[0])
+
+    def goes_on_for_nothing(self, a, reason):
+        formed = self.formed(a, 1)
+        self.assertEqual((self.nodes(formed), formed["reason"]), (["a"], reason))
+        self.let_go(1)
+        self.assertEqual(a.code(), 0, a.err)
+        self.assertEqual(self.events(a, "generation_failed"), [])
+        self.assertEqual(self.events(a, "job_finished")[0]["restarts_used"], 0)
+
+    def test_a_rank_that_fails_over_a_drained_peer_costs_nothing(self):
+        a, b, rank0 = self.peers()
+        # Its agent hears of the stop only when the rank has failed.
+        os.kill(a.agent(), signal.SIGSTOP)
+        self.order("drain", "b")
+        def ended():
+            with open(f"/proc/{rank0}/stat", encoding="ascii") as file:
+                return file.read().rpartition(")")[2].split()[0] == "Z"
+        until(ended, "rank 0 to fail over its peer")
+        os.kill(a.agent(), signal.SIGCONT)
+        self.goes_on_for_nothing(a, "node_left")
+        self.assertEqual(b.code(), 143, b.err)
+
+    def test_a_rank_that_fails_over_a_leaving_peer_costs_nothing(self):
+        a, b, rank0 = self.peers()
+        # The server reads the failure and the leave together, in either order.
+        self.own.signal(signal.SIGSTOP)
+        b.signal(signal.SIGTERM)
+        until(lambda: not os.path.exists(f"/proc/{rank0}"), "rank 0 to fail over its peer")
+        self.own.signal(signal.SIGCONT)
+        self.goes_on_for_nothing(a, "node_left")
+        self.assertEqual(b.code(), 143, b.err)
 
     def test_what_is_refused_says_why(self):
         (a,), _ = self.running("a", "1")

@@ -180,7 +180,7 @@ void Job::tick(Instant now) {
     }
     reopen_round();
   }
-  if (phase_ == Phase::kStarting && now >= life_->committed_at + spec_.policy.join_timeout) {
+  if (phase_ == Phase::kStarting && now >= started_by()) {
     const std::set<NodeName> unstarted = life_->unstarted;
     for (const NodeName& name : unstarted) {
       lose(name,
@@ -203,11 +203,16 @@ std::optional<Instant> Job::recovered_due() const {
   return *life_->running_at + kHealthyTime;
 }
 
+// Until when the workers of the generation must have been started.
+Instant Job::started_by() const {
+  return std::max(life_->committed_at + spec_.policy.join_timeout, hold_losses_until_);
+}
+
 std::optional<Instant> Job::phase_deadline() const {
   switch (phase_) {
     case Phase::kForming: return forming_deadline_;
     case Phase::kPreparing: return round_->deadline;
-    case Phase::kStarting: return life_->committed_at + spec_.policy.join_timeout;
+    case Phase::kStarting: return started_by();
     case Phase::kRunning: return earlier(recovered_due(), growth_due_);
     case Phase::kStopping: return stop_->settle_at;
     case Phase::kBackoff: return backoff_until_;

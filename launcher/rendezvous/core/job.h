@@ -141,8 +141,9 @@ class Job {
     std::vector<Cause> causes;          // in the order of their reports
     std::map<NodeName, std::vector<std::size_t>> causes_of;  // indexes into `causes`
     std::vector<Failure> torn_down;                          // failed after our stop signal
-    std::optional<event::Recovered> recovered;               // waits for the first progress
-    Instant recovers_from;                                   // the failure
+    std::optional<Instant> parted_at;           // a worker first ended because its node leaves
+    std::optional<event::Recovered> recovered;  // waits for the first progress
+    Instant recovers_from;                      // the failure
 
     void note(Cause cause) {
       causes_of[cause.failure.node].push_back(causes.size());
@@ -194,6 +195,7 @@ class Job {
   void touch_all();
   Member* find(const NodeName& node);
   std::vector<NodeName> names() const;
+  Instant started_by() const;
   std::optional<Instant> phase_deadline() const;
   std::optional<Instant> recovered_due() const;
 
@@ -220,6 +222,7 @@ class Job {
   // ---- job_attach.cc
   std::optional<JoinRefused> refused(const Join& join) const;
   std::optional<JoinRefused> refused_as_spare(const NodeFacts& node) const;
+  std::optional<NodeName> holder_of(std::optional<std::uint32_t> node_rank) const;
   void refuse(SessionId session, const Join& join, JoinRefused why);
   void evict(SessionId session, const NodeName& node, Incarnation incarnation,
              const std::string& reason);
@@ -233,7 +236,7 @@ class Job {
   bool knows_more(const NodeName& node, const Reattach& known) const;
   bool within_return_window() const;
   void adopt(const Reattach& reattach);
-  void tell_state_lost();
+  void tell_state_lost(const NodeName& newcomer);
   Role role_of_newcomer() const;
   std::string by_holder() const;
 
@@ -263,7 +266,7 @@ class Job {
   bool on(Member& member, const Envelope& envelope, const StopConfirmed& confirmed);
   bool on(Member& member, const Envelope& envelope, const ChaosFired& fired);
   void emit_exit(const NodeName& node, const WorkerExited& exited);
-  void note_failed_exit(Member& member, const WorkerExited& exited);
+  void note_failed_exit(Member& member, const WorkerExited& exited, Instant happened);
   bool works_in_life(const Member& member) const;
   const MemberRanks* ranks_of(const NodeName& node) const;
   bool all_done(const NodeName& node) const;
@@ -288,7 +291,7 @@ class Job {
   OrderAnswer obey(const DrainNode& order, const std::string& by);
   OrderAnswer obey(const RestartJob& order, const std::string& by);
   std::string finished_ranks() const;
-  std::string then_waits() const;
+  std::string then_waits(const std::string& who) const;
   void begin_drain(Member& member, const std::string& by);
   bool may_go(const Member& member) const;
   void dismiss_drained();
@@ -298,6 +301,7 @@ class Job {
   // ---- job_settle.cc
   bool try_settle();
   bool is_stop(const Cause& cause) const;
+  bool follows_a_stop(const Cause& cause) const;
   std::optional<Instant> evidence_due(const Cause& cause) const;
   std::optional<Verdict> verdict() const;
   void end_life(bool kept);
@@ -405,7 +409,8 @@ class Job {
   std::optional<std::string> stop_requested_by_;
   std::map<AgentId, std::string> drained_;  // and by whom; some are still here
 
-  bool state_lost_ = false;  // this server adopted the run
+  bool state_lost_ = false;  // a server adopted the run
+  bool adopted_ = false;     // this one did
   bool state_lost_untold_ = false;
   Instant recovering_until_;
   std::optional<Instant> recovery_due_;

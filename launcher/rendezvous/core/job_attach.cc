@@ -24,10 +24,8 @@ std::optional<JoinRefused> Job::refused(const Join& join) const {
   const auto same = members_.find(node.name);
   if (same != members_.end()) {
     const Member& holder = same->second;
-    // On the same boot a broken stream means that the old agent's process is gone.
-    const bool replaces =
-        !holder.connected() && !node.boot_id.empty() && holder.facts.boot_id == node.boot_id;
-    if (!replaces) {
+    // One whose stream is broken holds nothing: should its agent come back, it is the older one.
+    if (holder.connected()) {
       return refusal(Why::kDuplicateName,
                      "node \"" + node.name + "\" has already joined " + by_holder() +
                          " from host " + holder.facts.host + ", pid " +
@@ -43,6 +41,7 @@ std::optional<JoinRefused> Job::refused(const Join& join) const {
     if (name == node.name || member.leaving) continue;
     workers += member.facts.slots;
     if (!node.node_rank || member.facts.node_rank != node.node_rank) continue;
+    if (!member.connected()) continue;  // its place is taken, see join()
     return refusal(Why::kDuplicateNodeRank, "node rank " + std::to_string(*node.node_rank) +
                                                 " of " + by_holder() + " is held by node \"" +
                                                 name + "\" on host " + member.facts.host +
@@ -128,6 +127,14 @@ Member& Job::admit(SessionId session, const std::string& peer, const Join& join,
   return member;
 }
 
+std::optional<NodeName> Job::holder_of(std::optional<std::uint32_t> node_rank) const {
+  if (!node_rank) return std::nullopt;
+  for (const auto& [name, member] : members_) {
+    if (!member.leaving && member.facts.node_rank == node_rank) return name;
+  }
+  return std::nullopt;
+}
+
 void Job::join(SessionId session, const std::string& peer, const Join& join, Instant now) {
   begin(now);
   if (server_left_) {
@@ -143,6 +150,9 @@ void Job::join(SessionId session, const std::string& peer, const Join& join, Ins
     return;
   }
   if (find(join.node.name) != nullptr) lose(join.node.name, "its agent was replaced by a new one");
+  if (const std::optional<NodeName> holder = holder_of(join.node.node_rank)) {
+    lose(*holder, "node " + join.node.name + " has taken its node rank");
+  }
   admit(session, peer, join, last_incarnation_ + 1);
   end();
 }
@@ -198,7 +208,7 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
           ours ? "this node was declared lost"
                : by_holder() + " is in run " + run_ + ", not " + known.run);
   }
-  tell_state_lost();
+  tell_state_lost(join.node.name);
   end();
 }
 
@@ -353,14 +363,28 @@ void Job::adopt(const Reattach& known) {
   order_stops(StopWhy::kStateLost, false, "the server lost its state");
   phase_ = Phase::kRecovering;
   state_lost_untold_ = true;
+  adopted_ = true;
+  for (auto& [name, member] : members_)
+    member.told_state_lost = false;
 }
 
-// Once the agent that brought the news is attached, so that it hears of it too.
-void Job::tell_state_lost() {
-  if (!state_lost_untold_) return;
-  state_lost_untold_ = false;
-  publish_event(job_event(
-      event::StateLost{"this server did not know run " + run_ + " and adopts it from its agents"}));
+// Once the agent that brought the news is attached; the others when they come.
+void Job::tell_state_lost(const NodeName& newcomer) {
+  if (!adopted_) return;
+  const JobEvent event = job_event(
+      event::StateLost{"this server did not know run " + run_ + " and adopts it from its agents"});
+  const auto tell = [&](Member& member) {
+    if (!member.connected() || std::exchange(member.told_state_lost, true)) return;
+    send(member, JobEventNotice{event, 0s});
+  };
+  if (state_lost_untold_) {
+    state_lost_untold_ = false;
+    for (auto& [name, member] : members_)
+      tell(member);
+    emit(event);
+  } else if (Member* member = find(newcomer)) {
+    tell(*member);
+  }
 }
 
 }  // namespace muster::rendezvous

@@ -61,13 +61,12 @@ std::string Job::finished_ranks() const {
          "), and a new one would run them again";
 }
 
-// Of an order that leaves the job below MIN, once no generation runs.
-std::string Job::then_waits() const {
+// Of an order that leaves the job below MIN, once no generation runs: "; `who` waits for …".
+std::string Job::then_waits(const std::string& who) const {
   const auto left = static_cast<std::size_t>(std::count_if(
       members_.begin(), members_.end(), [](const auto& entry) { return !entry.second.leaving; }));
   if (left >= spec_.min_nodes) return "";
-  return "; job \"" + spec_.job + "\" then waits for " +
-         count_of(spec_.min_nodes - left, "more node");
+  return "; " + who + " waits for " + count_of(spec_.min_nodes - left, "more node");
 }
 
 OrderAnswer Job::obey(const ScaleJob& order, const std::string& by) {
@@ -84,7 +83,7 @@ OrderAnswer Job::obey(const ScaleJob& order, const std::string& by) {
   ++picture_version_;
   if (phase_ == Phase::kPreparing) reopen_round();
   const std::string text = "job \"" + spec_.job + "\" has --nnodes " + in_words(range) + " now";
-  if (!runs()) return {Kind::kDone, text + then_waits()};
+  if (!runs()) return {Kind::kDone, text + then_waits("it")};
   const std::size_t here = life_->ranks.size();
   const std::size_t next = std::min<std::size_t>(here + late_nodes().size(), range.max);
   const std::string runs_on =
@@ -152,7 +151,7 @@ OrderAnswer Job::obey(const DrainNode& order, const std::string& by) {
   }
   begin_drain(*member, by);
   const std::string text = quoted + " is being drained";
-  return {Kind::kDone, text + then_waits()};
+  return {Kind::kDone, text + then_waits("job \"" + spec_.job + "\" then")};
 }
 
 // Those that came first and are gone, as many as are too many.

@@ -94,6 +94,9 @@ JobRecord Job::record() const {
   record.wait_for_max = wait_for_max_;
   record.reforming = reforming_;
   record.round_opened = wall(round_opened_at_);
+  if (join_deadline_ > round_opened_at_ + spec_.policy.join_timeout) {
+    record.join_until = wall(join_deadline_);
+  }
   if (phase_ == Phase::kBackoff) record.backoff_until = wall(backoff_until_);
   if (stop_) record.stop = StopRecord{stop_->why, stop_->planned, stop_->reason};
   if (recovery_) {
@@ -291,9 +294,13 @@ void Job::restore(const JobRecord& from) {
   wait_for_max_ = from.wait_for_max;
   reforming_ = from.reforming;
   round_opened_at_ = past(from.round_opened);
+  join_deadline_ = round_opened_at_ + spec_.policy.join_timeout;
+  if (from.join_until) {
+    const Instant told = now_ + std::chrono::microseconds(*from.join_until - wall(now_));
+    join_deadline_ = std::max(join_deadline_, std::min(told, now_ + spec_.policy.join_timeout));
+  }
   // Nobody could join while no server was there.
-  join_deadline_ =
-      std::max(round_opened_at_ + spec_.policy.join_timeout, now_ + spec_.policy.recovery_window);
+  join_deadline_ = std::max(join_deadline_, now_ + spec_.policy.recovery_window);
   if (from.stop) {
     stop_ = new_stop(from.stop->why, from.stop->planned, from.stop->reason);
     stop_->give_up_at = stop_->give_up_at + spec_.policy.recovery_window;

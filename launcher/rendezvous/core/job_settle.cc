@@ -40,6 +40,18 @@ bool Job::is_stop(const Cause& cause) const {
   });
 }
 
+// Once a stop was announced, ranks lose their peers and fail over that, often before they hear of
+// the stop themselves: what ends then is no failure. It began with our order, or with the first
+// worker that ended because its node leaves, of which we may hear after those that it took along;
+// between nodes that is as exact as any order in time.
+bool Job::follows_a_stop(const Cause& cause) const {
+  if (cause.failure.kind == FailureKind::kNodeLost) return false;
+  const bool announced =
+      stop_ && stop_->why != StopWhy::kFailure && stop_->why != StopWhy::kStateLost;
+  if (announced && cause.happened >= stop_->began) return true;
+  return life_->parted_at && cause.happened + kOrderDoubt >= *life_->parted_at;
+}
+
 // Until when it may yet turn out to be a stop; nullopt: it is what it is.
 std::optional<Instant> Job::evidence_due(const Cause& cause) const {
   std::optional<Instant> due;
@@ -56,7 +68,7 @@ std::optional<Instant> Job::evidence_due(const Cause& cause) const {
 std::optional<Verdict> Job::verdict() const {
   std::vector<Cause> failures;
   for (const Cause& cause : life_->causes) {
-    if (!is_stop(cause)) failures.push_back(cause);
+    if (!is_stop(cause) && !follows_a_stop(cause)) failures.push_back(cause);
   }
   const std::size_t kept = shared_.options.limits.failures_kept;
   std::optional<Verdict> settled = settle_first_cause(failures, kept);
@@ -75,7 +87,7 @@ bool Job::try_settle() {
     if (everyone_left()) break;  // nobody is left to say more
     const bool matters = !settled || cause.failure.node == settled->first.failure.node;
     const std::optional<Instant> due = evidence_due(cause);
-    if (!matters || !due) continue;
+    if (!matters || !due || follows_a_stop(cause)) continue;
     stop_->settle_at = due;
     return false;
   }

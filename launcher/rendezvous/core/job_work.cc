@@ -72,6 +72,10 @@ bool Job::on(Member& member, const Envelope& envelope, const WorkerExited& exite
   if (exited.rank < own.first_rank || exited.rank - own.first_rank >= own.count) return false;
   if (!life_->exited.insert(exited.rank).second) return true;  // told again
   touch(name);
+  const Instant happened = now_ - std::clamp(exited.age, Duration{0}, now_ - life_->committed_at);
+  if (exited.agent_signaled || (exited.torn_down && member.leaving)) {
+    life_->parted_at = earlier(life_->parted_at, happened);
+  }
   if (exited.status.kind != ExitStatus::Kind::kExecFailed) {
     ever_execed_ = true;
     emit_exit(name, exited);
@@ -80,7 +84,7 @@ bool Job::on(Member& member, const Envelope& envelope, const WorkerExited& exite
     life_->done.insert(exited.rank);
     if (all_done(name)) life_->unstarted.erase(name);  // a worker that ended was started
   } else {
-    note_failed_exit(member, exited);
+    note_failed_exit(member, exited, happened);
   }
   return true;
 }
@@ -99,7 +103,7 @@ void Job::emit_exit(const NodeName& node, const WorkerExited& exited) {
   emit(std::move(event));
 }
 
-void Job::note_failed_exit(Member& member, const WorkerExited& exited) {
+void Job::note_failed_exit(Member& member, const WorkerExited& exited, Instant happened) {
   const NodeName& name = member.facts.name;
   const std::size_t kept = shared_.options.limits.failures_kept;
   if (exited.torn_down) {
@@ -113,8 +117,7 @@ void Job::note_failed_exit(Member& member, const WorkerExited& exited) {
   Cause cause;
   cause.failure = to_failure(exited, name);
   cause.reported = now_;
-  const Duration age = std::clamp(exited.age, Duration{0}, now_ - life_->committed_at);
-  cause.happened = now_ - age;
+  cause.happened = happened;
   cause.order = exited.order;
   cause.agent_signaled = exited.agent_signaled;
   std::string reason = describe(cause.failure);

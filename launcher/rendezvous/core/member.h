@@ -35,7 +35,8 @@ struct Member {
   // It said Leave; it counts for nothing any more and stays only until its stream ends.
   bool leaving = false;
   bool outcome_seen = false;
-  bool told_recovered = false;  // that this server goes on from a journal
+  bool told_recovered = false;   // that this server goes on from a journal
+  bool told_state_lost = false;  // that this server adopted the run
 
   // Prepare that was refused or not answered: not asked again before this.
   std::uint32_t refusals = 0;

@@ -121,6 +121,7 @@ struct JobRecord {
   bool wait_for_max = true;
   bool reforming = false;
   WallTime round_opened = 0;
+  std::optional<WallTime> join_until;     // where an order has given more time than --join-timeout
   std::optional<WallTime> backoff_until;  // kBackoff
   std::optional<StopRecord> stop;
   std::optional<RecoveryRecord> recovery;

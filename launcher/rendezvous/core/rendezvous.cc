@@ -22,7 +22,7 @@ constexpr Duration kStall = 500ms;
 
 // This many streams, and this share of all, breaking within this time is our side's failure.
 constexpr Duration kMassWindow = 1s;
-constexpr std::size_t kMassStreams = 3;
+constexpr std::size_t kMassStreams = 2;
 constexpr std::size_t kMassShare = 10;  // one in ten
 
 // Finished runs of one job id that still answer those who ask late.

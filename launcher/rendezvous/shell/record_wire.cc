@@ -232,6 +232,7 @@ void write(const JobRecord& from, const ProgressRecord& progress, v1::JobRecord&
   to.set_wait_for_max(from.wait_for_max);
   to.set_reforming(from.reforming);
   to.set_round_opened_us(from.round_opened);
+  if (from.join_until) to.set_join_until_us(*from.join_until);
   if (from.backoff_until) to.set_backoff_until_us(*from.backoff_until);
   if (from.fenced) to.set_fenced_us(*from.fenced);
   if (from.grown) to.set_grown_us(*from.grown);
@@ -280,6 +281,9 @@ void read(const v1::JobRecord& from, wire::Border& border, JobRecord& to,
   to.wait_for_max = from.wait_for_max();
   to.reforming = from.reforming();
   to.round_opened = time("round_opened_us", from.round_opened_us(), border);
+  if (from.has_join_until_us()) {
+    to.join_until = time("join_until_us", from.join_until_us(), border);
+  }
   if (from.has_backoff_until_us()) {
     to.backoff_until = time("backoff_until_us", from.backoff_until_us(), border);
   }
