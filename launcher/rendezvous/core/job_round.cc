@@ -348,7 +348,8 @@ void Job::say_waiting_to(const Member& member, const Waiting& waiting) {
   told.remaining = remaining();
   if (const std::optional<Instant> until = quarantine_.until(member.facts.name)) {
     told.why = Waiting::Why::kQuarantined;
-    told.remaining = *until - now_;
+    // Over, and not yet looked at: what happened is handled before what is due.
+    told.remaining = std::clamp(*until - now_, Duration{0}, kLongestTold);
   }
   send(member, std::move(told));
 }
