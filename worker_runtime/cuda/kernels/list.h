@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every kernel that is launched by name: KERNEL(name, struct). Expanded into device entries
+// (device/*.cu) and into the host executor's table (host_executor.cc), so that neither can have
+// one that the other lacks. A family a macro, so that families compile side by side.
+#pragma once
+
+#define MUSTER_ELEMENTWISE_KERNELS_OF(KERNEL, name, S)             \
+  KERNEL(muster_narrow_##name, Cast<float, S>)                     \
+  KERNEL(muster_widen_##name, Cast<S, float>)                      \
+  KERNEL(muster_add_bias_##name, AddBias<S, S>)                    \
+  KERNEL(muster_add_bias_wide_##name, AddBias<S, float>)           \
+  KERNEL(muster_add_residual_##name, AddResidual<S, S>)            \
+  KERNEL(muster_add_residual_wide_##name, AddResidual<S, float>)   \
+  KERNEL(muster_bias_gelu_##name, BiasGelu<S, S>)                  \
+  KERNEL(muster_bias_gelu_wide_##name, BiasGelu<S, float>)         \
+  KERNEL(muster_gelu_backward_##name, GeluBackward<S, S>)          \
+  KERNEL(muster_gelu_backward_wide_##name, GeluBackward<S, float>) \
+  KERNEL(muster_column_partials_##name, ColumnPartials<S>)
+
+#define MUSTER_ELEMENTWISE_KERNELS(KERNEL)                     \
+  KERNEL(muster_add, Add)                                      \
+  KERNEL(muster_add_partials, AddPartials)                     \
+  KERNEL(muster_add_bias_f32, AddBias<float, float>)           \
+  KERNEL(muster_add_residual_f32, AddResidual<float, float>)   \
+  KERNEL(muster_bias_gelu_f32, BiasGelu<float, float>)         \
+  KERNEL(muster_gelu_backward_f32, GeluBackward<float, float>) \
+  KERNEL(muster_column_partials_f32, ColumnPartials<float>)    \
+  MUSTER_ELEMENTWISE_KERNELS_OF(KERNEL, bf16, Bf16)            \
+  MUSTER_ELEMENTWISE_KERNELS_OF(KERNEL, f16, F16)
