@@ -3,3 +3,18 @@ muster_test(cuda_kernels_test LABEL unit TIMEOUT 300
   SOURCES unit/cuda/elementwise_test.cc unit/cuda/mma_test.cc
   LINK muster::cuda_kernels muster::cpu)
 target_compile_options(cuda_kernels_test PRIVATE -O2 -ffp-contract=off)
+
+# A driver without a device, for everything above the kernels.
+muster_library(fake_cuda SOURCES support/fake_cuda/device_calls.cc support/fake_cuda/driver.cc
+    support/fake_cuda/kernels.cc support/fake_cuda/launch_calls.cc
+    support/fake_cuda/memory_calls.cc support/fake_cuda/state.cc support/fake_cuda/stream_calls.cc
+  LINK muster::cuda)
+target_compile_options(muster_fake_cuda PRIVATE -O2 -ffp-contract=off)
+set(cuda_device_sources unit/cuda/device_test.cc)
+if(MUSTER_CUDA_HEADERS)
+  list(APPEND cuda_device_sources unit/cuda/signatures_test.cc)
+endif()
+muster_test(cuda_device_test LABEL unit SOURCES ${cuda_device_sources} LINK muster::fake_cuda)
+if(MUSTER_CUDA_HEADERS)
+  target_include_directories(cuda_device_test SYSTEM PRIVATE ${MUSTER_CUDA_HEADERS})
+endif()

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/fake_cuda/state.h"
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+
+#include "proto/base/check.h"
+
+namespace muster::runtime::cuda {
+
+FakeDriver::State* fake_driver = nullptr;
+thread_local CUctx_st* fake_context = nullptr;
+
+void* FakeDriver::State::allocate(std::size_t size, int device) {
+  void* memory = ::operator new (size, std::align_val_t{256});
+  std::memset(memory, 0xff, size);
+  allocations[memory] = {size, device};
+  return memory;
+}
+
+bool FakeDriver::State::release(void* memory, bool on_host) {
+  const auto found = allocations.find(memory);
+  if (found == allocations.end() || (found->second.device < 0) != on_host) return false;
+  ::operator delete (memory, std::align_val_t{256});
+  allocations.erase(found);
+  return true;
+}
+
+std::size_t FakeDriver::State::used(int device) const {
+  std::size_t sum = 0;
+  for (const auto& [memory, allocation] : allocations)
+    sum += allocation.device == device ? allocation.size : 0;
+  return sum;
+}
+
+const Allocation* FakeDriver::State::holds(const void* at, std::size_t size) const {
+  auto found = allocations.upper_bound(const_cast<void*>(at));
+  if (found == allocations.begin()) return nullptr;
+  --found;
+  const auto* first = static_cast<const std::byte*>(found->first);
+  const auto offset = static_cast<const std::byte*>(at) - first;
+  const bool fits = static_cast<std::size_t>(offset) + size <= found->second.size;
+  return fits ? &found->second : nullptr;
+}
+
+bool FakeDriver::State::on_device(const void* at, std::size_t size) const {
+  const Allocation* allocation = holds(at, size);
+  return allocation != nullptr && allocation->device >= 0;
+}
+
+bool FakeDriver::State::pinned(const void* at, std::size_t size) const {
+  const Allocation* allocation = holds(at, size);
+  return allocation != nullptr && allocation->device < 0;
+}
+
+bool FakeDriver::State::advance(Lock& lock, CUstream_st* stream) {
+  changed.wait(lock, [&] { return !stream->running; });
+  if (stream->queue.empty()) return false;
+  stream->running = true;
+  const Operation operation = std::move(stream->queue.front());
+  stream->queue.pop_front();
+  if (operation.waits_for != nullptr) finish(lock, operation.waits_for, operation.count);
+  if (operation.run) {
+    lock.unlock();
+    operation.run();
+    lock.lock();
+  }
+  if (!operation.name.empty()) {
+    ran.push_back("s" + std::to_string(stream->number) + " " + operation.name);
+  }
+  if (operation.records != nullptr && events.contains(operation.records)) {
+    operation.records->done = std::max(operation.records->done, operation.count);
+  }
+  stream->running = false;
+  changed.notify_all();
+  return true;
+}
+
+void FakeDriver::State::finish(Lock& lock, CUevent_st* event, std::uint64_t count) {
+  while (event->done < count) {
+    CUstream_st* stream = event->stream;
+    if (stream->running) {
+      changed.wait(lock);
+    } else {
+      MUSTER_CHECK(advance(lock, stream));  // a record that can never run
+    }
+  }
+}
+
+void FakeDriver::State::drain(Lock& lock, CUstream_st* stream) {
+  while (advance(lock, stream)) {
+  }
+}
+
+void FakeDriver::State::drain_all(Lock& lock) {
+  const std::set<CUstream_st*> all = streams;
+  for (CUstream_st* stream : all)
+    drain(lock, stream);
+}
+
+void FakeDriver::State::add(Lock& lock, CUstream_st* stream, Operation operation) {
+  stream->queue.push_back(std::move(operation));
+  if (options.pace == Pace::kEager) drain(lock, stream);
+  if (options.pace != Pace::kRandom) return;
+  auto drawn = streams.begin();
+  std::advance(drawn, static_cast<std::ptrdiff_t>(rng.below(streams.size())));
+  for (std::uint64_t some = rng.below(4); some > 0; --some)
+    advance(lock, *drawn);
+}
+
+CuResult FakeDriver::State::failure(const char* function) const {
+  const auto found = failures.find(function);
+  return found == failures.end() ? kCuSuccess : found->second;
+}
+
+}  // namespace muster::runtime::cuda

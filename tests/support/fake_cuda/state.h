@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The inside of the fake driver: handles, queues, memory, and what every function begins with.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/base/rng.h"
+#include "tests/support/fake_cuda/driver.h"
+#include "tests/support/fake_cuda/kernels.h"
+
+// The driver's handles are addresses of these.
+struct CUmod_st {};
+struct CUfunc_st {
+  std::string name;
+  muster::runtime::cuda::HostKernel kernel;
+  std::size_t allowed_shared = muster::runtime::cuda::kCuPlainShared;
+};
+struct CUevent_st {
+  CUstream_st* stream = nullptr;  // where it was recorded last
+  std::uint64_t recorded = 0;     // how often
+  std::uint64_t done = 0;         // of which so many have run
+};
+namespace muster::runtime::cuda {
+struct Operation {
+  std::string name;  // for the log; empty: none
+  std::function<void()> run;
+  CUevent_st* waits_for = nullptr;  // until its record number `count` has run
+  CUevent_st* records = nullptr;    // … or this is that record
+  std::uint64_t count = 0;
+};
+}  // namespace muster::runtime::cuda
+struct CUstream_st {
+  int number = 0;
+  std::deque<muster::runtime::cuda::Operation> queue;
+  bool running = false;  // by some thread
+};
+struct CUctx_st {
+  int device = 0;
+};
+
+namespace muster::runtime::cuda {
+
+inline constexpr std::byte kFakeImage[16] = {std::byte{0x50}, std::byte{0xed}, std::byte{0x55},
+                                             std::byte{0xba}};
+
+struct Allocation {
+  std::size_t size = 0;
+  int device = -1;  // -1: pinned host memory
+};
+
+using Lock = std::unique_lock<std::mutex>;
+
+struct FakeDriver::State {
+  explicit State(Options given)
+      : options(given), rng(given.seed), contexts(static_cast<std::size_t>(given.devices)) {
+    for (int i = 0; i < given.devices; ++i)
+      contexts[static_cast<std::size_t>(i)].device = i;
+  }
+
+  // ---- memory
+
+  void* allocate(std::size_t size, int device);
+  bool release(void* memory, bool on_host);
+  std::size_t used(int device) const;
+  // The allocation that holds all of it.
+  const Allocation* holds(const void* at, std::size_t size) const;
+  bool on_device(const void* at, std::size_t size) const;
+  bool pinned(const void* at, std::size_t size) const;
+
+  // ---- queues
+
+  // Runs the stream's first operation; false: it has none. What it waits for runs before.
+  bool advance(Lock& lock, CUstream_st* stream);
+  // Until the event's record number `count` has run.
+  void finish(Lock& lock, CUevent_st* event, std::uint64_t count);
+  void drain(Lock& lock, CUstream_st* stream);
+  void drain_all(Lock& lock);
+  void add(Lock& lock, CUstream_st* stream, Operation operation);
+  CuResult failure(const char* function) const;
+
+  Options options;
+  Rng rng;
+  DriverApi api;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool initialised = false;
+  std::vector<CUctx_st> contexts;
+  std::map<void*, Allocation> allocations;
+  std::set<CUstream_st*> streams;
+  std::set<CUevent_st*> events;
+  std::set<CUmod_st*> modules;
+  std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
+  int last_stream = 0;
+  std::vector<std::string> ran;
+  std::map<std::string, CuResult> failures;
+};
+
+// The one that exists, and the calling thread's context.
+extern FakeDriver::State* fake_driver;
+extern thread_local CUctx_st* fake_context;
+
+inline void* pointer(CuAddress at) {
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(at));
+}
+
+// What every function that needs a context begins with.
+template <class Body>
+CuResult in_context(const char* function, Body body) {
+  Lock lock(fake_driver->mutex);
+  if (const CuResult failed = fake_driver->failure(function); failed != kCuSuccess) return failed;
+  if (!fake_driver->initialised) return kCuNotInitialized;
+  if (fake_context == nullptr) return kCuInvalidContext;
+  return body(*fake_driver, lock);
+}
+template <class Body>
+CuResult on_stream(const char* function, CuStream stream, Body body) {
+  return in_context(function, [&](FakeDriver::State& state, Lock& lock) {
+    if (!state.streams.contains(stream)) return kCuInvalidHandle;
+    return body(state, lock);
+  });
+}
+template <class Body>
+CuResult on_device(const char* function, CuDevice device, Body body) {
+  const Lock lock(fake_driver->mutex);
+  if (const CuResult failed = fake_driver->failure(function); failed != kCuSuccess) return failed;
+  if (!fake_driver->initialised) return kCuNotInitialized;
+  if (device < 0 || device >= fake_driver->options.devices) return kCuInvalidDevice;
+  return body(*fake_driver);
+}
+
+// Fill their part of the table.
+void add_device_calls(DriverApi& api);
+void add_launch_calls(DriverApi& api);
+void add_memory_calls(DriverApi& api);
+void add_stream_calls(DriverApi& api);
+
+}  // namespace muster::runtime::cuda

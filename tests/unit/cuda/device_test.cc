@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Devices, streams and memory over the fake driver: what is queued runs in the order that streams
+// and events promise and no other, errors carry names, and everything is given back.
+#include "worker_runtime/cuda/device.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "tests/support/fake_cuda/driver.h"
+#include "worker_runtime/cuda/kernels/names.h"
+
+namespace muster::runtime::cuda {
+namespace {
+
+using Pace = FakeDriver::Pace;
+
+std::shared_ptr<Device> open(const FakeDriver& driver, int ordinal = 0) {
+  auto device = Device::open(driver.api(), ordinal, FakeDriver::image());
+  INFO(device.status().ToString());
+  REQUIRE(device.ok());
+  return *device;
+}
+
+template <class T>
+T need(absl::StatusOr<T> made) {
+  INFO(made.status().ToString());
+  REQUIRE(made.ok());
+  return std::move(*made);
+}
+
+std::vector<float> counted(std::size_t count) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), 1.0F);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("a device says what it is") {
+  const FakeDriver driver;
+  const DeviceFacts facts = open(driver)->facts();
+  CHECK(facts.name == "Fake GPU");
+  CHECK(facts.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e00");
+  CHECK(facts.pci_bus == "0000:01:00.0");
+  CHECK(facts.capability_major == 9);
+  CHECK(facts.driver_version == 13000);
+  CHECK(driver.alive() == 0);
+}
+
+TEST_CASE("a device that is not there, or not ours, is refused in words") {
+  FakeDriver driver({.devices = 2, .capability = 75});
+  const auto none = Device::open(driver.api(), 2, FakeDriver::image());
+  CHECK(none.status().code() == absl::StatusCode::kNotFound);
+  CHECK(none.status().message() ==
+        "there is no device 2; this process sees 2 (CUDA_VISIBLE_DEVICES)");
+  const auto old = Device::open(driver.api(), 1, FakeDriver::image());
+  CHECK(old.status().code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(old.status().message() ==
+        "Fake GPU has compute capability 7.5; this build has code for 8.0 and newer");
+  CHECK(Device::open(driver.api(), 1, {}).status().code() == absl::StatusCode::kFailedPrecondition);
+  driver.fail("cuInit", kCuNoDevice);
+  CHECK(Device::open(driver.api(), 0, FakeDriver::image()).status().message() ==
+        "cuInit: CUDA_ERROR_NO_DEVICE");
+  CHECK(driver.alive() == 0);
+}
+
+TEST_CASE("a kernel runs over what was copied before, and nothing runs before it must") {
+  const Pace pace = GENERATE(Pace::kEager, Pace::kLazy, Pace::kRandom);
+  FakeDriver driver({.pace = pace});
+  const auto device = open(driver);
+  const auto stream = need(device->make_stream());
+  const std::vector<float> in = counted(1000);
+  const std::size_t bytes = in.size() * sizeof(float);
+  const Memory a = need(device->allocate(bytes));
+  const Memory b = need(device->allocate(bytes));
+  REQUIRE(stream->copy_to_device(a.data(), in.data(), bytes).ok());
+  REQUIRE(stream->zero(b.data(), bytes).ok());
+  for (int i = 0; i < 3; ++i)
+    REQUIRE(stream->launch<Add>(element_grid(in.size()), {a.as<float>(), b.as<float>(), in.size()})
+                .ok());
+  if (pace == Pace::kLazy) CHECK(driver.log().empty());
+  std::vector<float> out(in.size());
+  REQUIRE(stream->copy_to_host(out.data(), b.data(), bytes).ok());
+  REQUIRE(stream->synchronize().ok());
+  for (std::size_t i = 0; i < in.size(); ++i)
+    REQUIRE(out[i] == 3 * in[i]);
+  CHECK(driver.log() == std::vector<std::string>{"s1 to_device 4000", "s1 set 4000",
+                                                 "s1 muster_add", "s1 muster_add", "s1 muster_add",
+                                                 "s1 to_host 4000"});
+}
+
+TEST_CASE("an event orders two streams, and its lack shows") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    FakeDriver driver({.pace = seed == 1 ? Pace::kLazy : Pace::kRandom, .seed = seed});
+    const auto device = open(driver);
+    const auto compute = need(device->make_stream());
+    const auto copies = need(device->make_stream());
+    const auto ready = need(device->make_event());
+    const std::vector<float> in = counted(64);
+    const Memory memory = need(device->allocate(256));
+    const Memory pinned = need(device->allocate_pinned(256));
+    REQUIRE(compute->copy_to_device(memory.data(), in.data(), 256).ok());
+    REQUIRE(compute->record(*ready).ok());
+    REQUIRE(copies->wait_for(*ready).ok());
+    REQUIRE(copies->copy_to_host(pinned.data(), memory.data(), 256).ok());
+    REQUIRE(copies->synchronize().ok());
+    CHECK(std::equal(in.begin(), in.end(), pinned.as<float>()));
+    CHECK(*ready->done());
+  }
+  FakeDriver driver({.pace = Pace::kLazy});
+  const auto device = open(driver);
+  const auto compute = need(device->make_stream());
+  const auto copies = need(device->make_stream());
+  const std::vector<float> in = counted(64);
+  const Memory memory = need(device->allocate(256));
+  std::vector<float> out(64);
+  REQUIRE(compute->copy_to_device(memory.data(), in.data(), 256).ok());
+  REQUIRE(copies->copy_to_host(out.data(), memory.data(), 256).ok());
+  CHECK(out[0] != in[0]);  // NaN: it did not wait
+}
+
+TEST_CASE("an event that is asked again and again becomes true") {
+  FakeDriver driver({.pace = Pace::kLazy});
+  const auto device = open(driver);
+  const auto stream = need(device->make_stream());
+  const auto event = need(device->make_event());
+  CHECK(*event->done());
+  const Memory memory = need(device->allocate(1024));
+  for (int i = 0; i < 5; ++i)
+    REQUIRE(stream->zero(memory.data(), 1024).ok());
+  REQUIRE(stream->record(*event).ok());
+  int asked = 0;
+  while (!*event->done())
+    ++asked;
+  CHECK(asked == 5);
+  CHECK(event->wait().ok());
+}
+
+TEST_CASE("pinned memory is read when the copy runs, other memory at the call") {
+  FakeDriver driver({.pace = Pace::kLazy});
+  const auto device = open(driver);
+  const auto stream = need(device->make_stream());
+  const Memory pinned = need(device->allocate_pinned(4));
+  const Memory memory = need(device->allocate(8));
+  float plain = 1;
+  *pinned.as<float>() = 1;
+  REQUIRE(stream->copy_to_device(memory.data(), &plain, 4).ok());
+  REQUIRE(stream->copy_to_device(memory.as<float>() + 1, pinned.data(), 4).ok());
+  plain = 2;
+  *pinned.as<float>() = 2;
+  float out[2] = {};
+  REQUIRE(stream->copy_to_host(out, memory.data(), 8).ok());
+  CHECK(out[0] == 1);
+  CHECK(out[1] == 2);
+}
+
+TEST_CASE("memory that runs out says how much was asked for and where") {
+  FakeDriver driver({.memory = std::size_t{64} << 20U});
+  const auto device = open(driver);
+  const Memory most = need(device->allocate(std::size_t{60} << 20U));
+  const auto more = device->allocate(std::size_t{20} << 20U);
+  CHECK(more.status().code() == absl::StatusCode::kResourceExhausted);
+  CHECK(more.status().message() ==
+        "cuMemAlloc of 20 MiB on device 0: CUDA_ERROR_OUT_OF_MEMORY, out of memory");
+  CHECK(need(device->memory()).first == std::size_t{4} << 20U);
+}
+
+TEST_CASE("copies beyond an allocation, and a launch that fails, are errors with names") {
+  FakeDriver driver;
+  const auto device = open(driver);
+  const auto stream = need(device->make_stream());
+  const Memory memory = need(device->allocate(16));
+  const std::vector<float> in = counted(8);
+  CHECK(stream->copy_to_device(memory.data(), in.data(), 32).message() ==
+        "copy of 32 bytes to memory on device 0: CUDA_ERROR_INVALID_VALUE");
+  driver.fail("cuLaunchKernel", kCuInvalidHandle);
+  CHECK(stream->launch<Add>({1, 1}, {memory.as<float>(), memory.as<float>(), 4}).message() ==
+        "muster_add on device 0: CUDA_ERROR_INVALID_HANDLE");
+}
+
+TEST_CASE("everything is given back") {
+  FakeDriver driver({.devices = 2});
+  {
+    const auto device = open(driver, 1);
+    const auto stream = need(device->make_stream());
+    const auto event = need(device->make_event());
+    Memory memory = need(device->allocate(64));
+    Memory other = need(device->allocate_pinned(64));
+    CHECK(driver.alive() == 5);
+    memory = std::move(other);
+    REQUIRE(stream->record(*event).ok());
+  }
+  CHECK(driver.alive() == 0);
+}
+
+}  // namespace muster::runtime::cuda

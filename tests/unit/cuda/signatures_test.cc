@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Our declarations of the driver's functions against NVIDIA's own header, where a toolkit is found.
+// That header comes first: it gives some functions the names of their present forms, here and in
+// our table alike.
+#include <cuda.h>
+#include <type_traits>
+
+#include <catch2/catch.hpp>
+
+#include "worker_runtime/cuda/driver_api.h"
+
+namespace muster::runtime::cuda {
+namespace {
+
+// Enumerations are ints, and cuda.h's structures of sixteen bytes are ours.
+template <class T>
+struct Plain {
+  using Type = T;
+};
+template <class T>
+requires std::is_enum_v<T>
+struct Plain<T> {
+  using Type = int;
+};
+template <>
+struct Plain<CUuuid> {
+  using Type = CuUuid;
+};
+template <class T>
+struct Plain<T*> {
+  using Type =
+      std::conditional_t<std::is_const_v<T>, const typename Plain<std::remove_const_t<T>>::Type*,
+                         typename Plain<T>::Type*>;
+};
+
+template <class F>
+struct Signature;
+template <class R, class... A>
+struct Signature<R (*)(A...)> {
+  using Type = typename Plain<R>::Type (*)(typename Plain<A>::Type...);
+};
+
+template <class Theirs, class Ours>
+constexpr bool same = std::is_same_v<typename Signature<Theirs>::Type, Ours>;
+
+#define MUSTER_SAME(name, ...) \
+  static_assert(same<decltype(&name), decltype(DriverApi::name)>, #name);
+MUSTER_CU_DRIVER(MUSTER_SAME)
+
+static_assert(kCuOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(kCuNotInitialized == CUDA_ERROR_NOT_INITIALIZED);
+static_assert(kCuNoDevice == CUDA_ERROR_NO_DEVICE);
+static_assert(kCuInvalidDevice == CUDA_ERROR_INVALID_DEVICE);
+static_assert(kCuInvalidImage == CUDA_ERROR_INVALID_IMAGE);
+static_assert(kCuInvalidContext == CUDA_ERROR_INVALID_CONTEXT);
+static_assert(kCuNoBinaryForGpu == CUDA_ERROR_NO_BINARY_FOR_GPU);
+static_assert(kCuInvalidHandle == CUDA_ERROR_INVALID_HANDLE);
+static_assert(kCuNotFound == CUDA_ERROR_NOT_FOUND);
+static_assert(kCuNotReady == CUDA_ERROR_NOT_READY);
+static_assert(kCuAttributeMultiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+static_assert(kCuAttributeCapabilityMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+static_assert(kCuAttributeCapabilityMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+static_assert(kCuAttributeSharedPerBlockOptin ==
+              CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+static_assert(kCuFunctionMaxDynamicShared == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+static_assert(kCuStreamNonBlocking == CU_STREAM_NON_BLOCKING);
+static_assert(kCuEventDisableTiming == CU_EVENT_DISABLE_TIMING);
+
+}  // namespace
+
+TEST_CASE("declarations of the driver's functions are those of cuda.h") {
+  SUCCEED("checked by the compiler");
+}
+
+}  // namespace muster::runtime::cuda
