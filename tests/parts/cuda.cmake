@@ -10,7 +10,7 @@ muster_library(fake_cuda SOURCES support/fake_cuda/device_calls.cc support/fake_
     support/fake_cuda/memory_calls.cc support/fake_cuda/state.cc support/fake_cuda/stream_calls.cc
   LINK muster::cuda)
 target_compile_options(muster_fake_cuda PRIVATE -O2 -ffp-contract=off)
-set(cuda_device_sources unit/cuda/device_test.cc)
+set(cuda_device_sources unit/cuda/device_test.cc unit/cuda/images_test.cc)
 if(MUSTER_CUDA_HEADERS)
   list(APPEND cuda_device_sources unit/cuda/signatures_test.cc)
 endif()

@@ -40,7 +40,7 @@ absl::Status Device::status(CuResult result, const std::string& what) const {
 }
 
 absl::StatusOr<std::shared_ptr<Device>> Device::open(const DriverApi& api, int ordinal,
-                                                     std::span<const std::byte> image) {
+                                                     const std::vector<DeviceImage>& images) {
   if (absl::Status ready = cuda_status(api, api.cuInit(0), "cuInit"); !ready.ok()) {
     return absl::NotFoundError(ready.message());
   }
@@ -58,7 +58,7 @@ absl::StatusOr<std::shared_ptr<Device>> Device::open(const DriverApi& api, int o
       api.cuDevicePrimaryCtxRetain(&device->context_, device->device_), "cuDevicePrimaryCtxRetain");
   if (!retained.ok()) return retained;
   if (absl::Status used = device->use(); !used.ok()) return used;
-  if (absl::Status loaded = device->load(image); !loaded.ok()) return loaded;
+  if (absl::Status loaded = device->load(images); !loaded.ok()) return loaded;
   return device;
 }
 
@@ -90,22 +90,32 @@ absl::Status Device::read_facts(int ordinal) {
   return status(first, "what it is");
 }
 
-absl::Status Device::load(std::span<const std::byte> image) {
-  if (image.empty()) {
-    return absl::FailedPreconditionError("this build has no device code: no nvcc was found");
-  }
-  const CuResult result = api_.cuModuleLoadData(&module_, image.data());
-  if (result == kCuNoBinaryForGpu || result == kCuInvalidImage) {
+absl::Status Device::load(const std::vector<DeviceImage>& images) {
+  if (images.empty()) {
     return absl::FailedPreconditionError(
-        facts_.name + " has compute capability " + std::to_string(facts_.capability_major) + "." +
-        std::to_string(facts_.capability_minor) + "; this build has code for 8.0 and newer");
+        "this program has no device code: no nvcc was found where it was built");
   }
-  return status(result, "cuModuleLoadData");
+  for (const DeviceImage& image : images) {
+    CuModule module = nullptr;
+    const CuResult result = api_.cuModuleLoadData(&module, image.fatbin.data());
+    if (result == kCuNoBinaryForGpu || result == kCuInvalidImage) {
+      return absl::FailedPreconditionError(
+          facts_.name + " has compute capability " + std::to_string(facts_.capability_major) + "." +
+          std::to_string(facts_.capability_minor) + "; this program has code for 8.0 and newer");
+    }
+    absl::Status loaded = status(result, "device code " + image.name);
+    if (!loaded.ok()) return loaded;
+    modules_.push_back(module);
+  }
+  return absl::OkStatus();
 }
 
 Device::~Device() {
   if (context_ == nullptr) return;
-  if (use().ok() && module_ != nullptr) api_.cuModuleUnload(module_);
+  if (use().ok()) {
+    for (const CuModule module : modules_)
+      api_.cuModuleUnload(module);
+  }
   api_.cuDevicePrimaryCtxRelease(device_);
 }
 
@@ -170,7 +180,10 @@ absl::StatusOr<CuFunction> Device::function(const char* name, std::size_t shared
                                          in_bytes(facts_.shared_per_block));
   }
   CuFunction function = nullptr;
-  absl::Status got = status(api_.cuModuleGetFunction(&function, module_, name), name);
+  CuResult found_in = kCuNotFound;
+  for (std::size_t i = 0; i < modules_.size() && found_in == kCuNotFound; ++i)
+    found_in = api_.cuModuleGetFunction(&function, modules_[i], name);
+  absl::Status got = status(found_in, name);
   if (got.ok() && shared > kCuPlainShared) {
     got = status(
         api_.cuFuncSetAttribute(function, kCuFunctionMaxDynamicShared, static_cast<int>(shared)),

@@ -17,14 +17,15 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
 #include "worker_runtime/cuda/driver_api.h"
+#include "worker_runtime/cuda/images.h"
 #include "worker_runtime/cuda/kernels/exec.h"
 
 namespace muster::runtime::cuda {
@@ -127,10 +128,10 @@ class Stream {
 class Device : public std::enable_shared_from_this<Device> {
  public:
   // Initialises the driver, retains the device's primary context, makes it current on this thread
-  // and loads `image`, a fatbin that holds our kernels. kNotFound: there is no such device;
-  // kFailedPrecondition: the image has no code for it.
+  // and loads the images. kNotFound: there is no such device; kFailedPrecondition: no images, or
+  // none with code for it.
   static absl::StatusOr<std::shared_ptr<Device>> open(const DriverApi& api, int ordinal,
-                                                      std::span<const std::byte> image);
+                                                      const std::vector<DeviceImage>& images);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -154,14 +155,14 @@ class Device : public std::enable_shared_from_this<Device> {
   friend class Stream;
   explicit Device(const DriverApi& api) : api_(api) {}
   absl::Status read_facts(int ordinal);
-  absl::Status load(std::span<const std::byte> image);
+  absl::Status load(const std::vector<DeviceImage>& images);
   // Looked up once, with its shared memory allowed.
   absl::StatusOr<CuFunction> function(const char* name, std::size_t shared);
 
   DriverApi api_;
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
-  CuModule module_ = nullptr;
+  std::vector<CuModule> modules_;
   DeviceFacts facts_;
   std::mutex functions_mutex_;
   std::map<std::string, CuFunction> functions_;

@@ -39,8 +39,9 @@ const DriverApi& FakeDriver::api() const {
   return state_->api;
 }
 
-std::span<const std::byte> FakeDriver::image() {
-  return kFakeImage;
+const std::vector<DeviceImage>& FakeDriver::images() {
+  static const std::vector<DeviceImage> images{{"fake", kFakeImage}};
+  return images;
 }
 
 std::vector<std::string> FakeDriver::log() const {

@@ -20,11 +20,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "worker_runtime/cuda/driver_api.h"
+#include "worker_runtime/cuda/images.h"
 
 namespace muster::runtime::cuda {
 
@@ -52,8 +52,8 @@ class FakeDriver {
   FakeDriver& operator=(const FakeDriver&) = delete;
 
   const DriverApi& api() const;
-  // An image that it takes, with every kernel of kernels/list.h.
-  static std::span<const std::byte> image();
+  // What it takes, with every kernel of kernels/list.h.
+  static const std::vector<DeviceImage>& images();
 
   // The kernels that ran and the copies, in the order in which they did: "s1 muster_add",
   // "s2 to_host 64". Streams are numbered from 1 as they are made.

@@ -21,7 +21,7 @@ namespace {
 using Pace = FakeDriver::Pace;
 
 std::shared_ptr<Device> open(const FakeDriver& driver, int ordinal = 0) {
-  auto device = Device::open(driver.api(), ordinal, FakeDriver::image());
+  auto device = Device::open(driver.api(), ordinal, FakeDriver::images());
   INFO(device.status().ToString());
   REQUIRE(device.ok());
   return *device;
@@ -55,17 +55,17 @@ TEST_CASE("a device says what it is") {
 
 TEST_CASE("a device that is not there, or not ours, is refused in words") {
   FakeDriver driver({.devices = 2, .capability = 75});
-  const auto none = Device::open(driver.api(), 2, FakeDriver::image());
+  const auto none = Device::open(driver.api(), 2, FakeDriver::images());
   CHECK(none.status().code() == absl::StatusCode::kNotFound);
   CHECK(none.status().message() ==
         "there is no device 2; this process sees 2 (CUDA_VISIBLE_DEVICES)");
-  const auto old = Device::open(driver.api(), 1, FakeDriver::image());
+  const auto old = Device::open(driver.api(), 1, FakeDriver::images());
   CHECK(old.status().code() == absl::StatusCode::kFailedPrecondition);
   CHECK(old.status().message() ==
-        "Fake GPU has compute capability 7.5; this build has code for 8.0 and newer");
+        "Fake GPU has compute capability 7.5; this program has code for 8.0 and newer");
   CHECK(Device::open(driver.api(), 1, {}).status().code() == absl::StatusCode::kFailedPrecondition);
   driver.fail("cuInit", kCuNoDevice);
-  CHECK(Device::open(driver.api(), 0, FakeDriver::image()).status().message() ==
+  CHECK(Device::open(driver.api(), 0, FakeDriver::images()).status().message() ==
         "cuInit: CUDA_ERROR_NO_DEVICE");
   CHECK(driver.alive() == 0);
 }

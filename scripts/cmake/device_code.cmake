@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# Device code: each .cu file becomes a fatbin, embedded into the program as data. Nothing of the
+# toolkit is linked, and the compiler never sees host code of ours.
+
+# Real machine code for these, and PTX of the last for whatever comes later.
+set(MUSTER_DEVICE_TARGETS 80 90)
+
+# muster_device_code(OUT SOURCES...): a C++ file that defines device_images(), in OUT.
+function(muster_device_code out)
+  set(flags -std=c++20 --fmad=false -I${CMAKE_SOURCE_DIR} -Xfatbin=--compress-all
+            -Werror all-warnings)
+  foreach(target IN LISTS MUSTER_DEVICE_TARGETS)
+    list(APPEND flags -gencode=arch=compute_${target},code=sm_${target})
+    set(newest ${target})
+  endforeach()
+  list(APPEND flags -gencode=arch=compute_${newest},code=compute_${newest})
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/device)
+  file(MAKE_DIRECTORY ${folder})
+  set(fatbins "")
+  set(MUSTER_IMAGE_SYMBOLS "")
+  set(MUSTER_IMAGE_ENTRIES "")
+  if(MUSTER_NVCC AND NOT MUSTER_CUDA STREQUAL "OFF")
+    foreach(source IN LISTS ARGN)
+      get_filename_component(name ${source} NAME_WE)
+      set(fatbin ${folder}/${name}.fatbin)
+      add_custom_command(OUTPUT ${fatbin}
+        COMMAND ${MUSTER_NVCC} ${flags} -MD -MF ${fatbin}.d -fatbin
+                ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${fatbin}
+        DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source} DEPFILE ${fatbin}.d
+        COMMENT "Device code ${source}" VERBATIM)
+      list(APPEND fatbins ${fatbin})
+      string(APPEND MUSTER_IMAGE_SYMBOLS "MUSTER_IMAGE(${name}, \"${fatbin}\")\n")
+      string(APPEND MUSTER_IMAGE_ENTRIES "      image(\"${name}\", ${name}_begin, ${name}_end),\n")
+    endforeach()
+  endif()
+  configure_file(${CMAKE_SOURCE_DIR}/scripts/cmake/device_images.cc.in ${folder}/device_images.cc
+                 @ONLY)
+  set_source_files_properties(${folder}/device_images.cc PROPERTIES OBJECT_DEPENDS "${fatbins}")
+  set(${out} ${folder}/device_images.cc PARENT_SCOPE)
+endfunction()
