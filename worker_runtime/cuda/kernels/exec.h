@@ -25,6 +25,10 @@
 //
 //   Block:  x(), y()           its place in the grid
 //           each(f)            f(Thread)
+//           copies<P>(f)       each(f), whose body may call copy_pack(to shared, from global): a
+//                              copy of sixteen bytes that goes on after the phase. It has arrived
+//                              for all threads at the end of the P-th phase of copies after this
+//                              one, of this one for P = 0; until then nobody touches its place
 //           warps(f)           f(Warp&), for every warp of the block
 //           shared<T>()        the block's shared memory, not initialised
 //           per_thread<T>()    one T a thread, value-initialised; [Thread] gives it
@@ -32,7 +36,9 @@
 //           each(f)            f(Thread), for the threads of this warp
 //           sum(f), max(f)     f(Thread) -> float&; every thread gets the sum (maximum) of all,
 //                              by the tree l ^ 16, l ^ 8 … l ^ 1
+//           sum<N>(f), max<N>  of the N lanes (a power of two) with equal lane / N
 //           mma<S>(f)          mma.h
+//           load_matrices<T>   mma.h
 #pragma once
 
 #include "worker_runtime/numerics/hd.h"

@@ -24,19 +24,19 @@ class DeviceWarp {
     __syncwarp();
   }
 
-  template <class F>
+  template <unsigned kLanes = kWarp, class F>
   __device__ __forceinline__ void sum(F value_of) {
     float& value = value_of(Thread{threadIdx.x});
     MUSTER_UNROLL
-    for (unsigned step = kWarp / 2; step > 0; step /= 2)
+    for (unsigned step = kLanes / 2; step > 0; step /= 2)
       value = value + __shfl_xor_sync(0xffffffffU, value, step);
   }
 
-  template <class F>
+  template <unsigned kLanes = kWarp, class F>
   __device__ __forceinline__ void max(F value_of) {
     float& value = value_of(Thread{threadIdx.x});
     MUSTER_UNROLL
-    for (unsigned step = kWarp / 2; step > 0; step /= 2) {
+    for (unsigned step = kLanes / 2; step > 0; step /= 2) {
       const float other = __shfl_xor_sync(0xffffffffU, value, step);
       value = other > value ? other : value;
     }
@@ -45,6 +45,11 @@ class DeviceWarp {
   template <class S, class F>
   __device__ __forceinline__ void mma(F operands_of) {
     mma_device<S>(operands_of(Thread{threadIdx.x}));
+  }
+
+  template <bool kTransposed, class F>
+  __device__ __forceinline__ void load_matrices(F rows_of) {
+    load_matrices_device<kTransposed>(rows_of(Thread{threadIdx.x}));
   }
 };
 
@@ -57,6 +62,21 @@ class DeviceBlock {
   __device__ __forceinline__ void each(F f) {
     f(Thread{threadIdx.x});
     __syncthreads();
+  }
+
+  template <unsigned kPending, class F>
+  __device__ __forceinline__ void copies(F f) {
+    f(Thread{threadIdx.x});
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+    __syncthreads();
+  }
+  // Past the first level of cache: what is copied here is read once a block.
+  template <class S>
+  __device__ __forceinline__ void copy_pack(S* to, const S* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)),
+                 "l"(__cvta_generic_to_global(from))
+                 : "memory");
   }
 
   template <class F>

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -44,13 +45,13 @@ class HostWarp {
     for (unsigned step = 0; step < kWarp; ++step)
       f(thread(static_cast<unsigned>(in_order(order_, step, kWarp))));
   }
-  template <class F>
+  template <unsigned kLanes = kWarp, class F>
   void sum(F value_of) {
-    exchange(value_of, [](float own, float other) { return own + other; });
+    exchange(kLanes, value_of, [](float own, float other) { return own + other; });
   }
-  template <class F>
+  template <unsigned kLanes = kWarp, class F>
   void max(F value_of) {
-    exchange(value_of, [](float own, float other) { return other > own ? other : own; });
+    exchange(kLanes, value_of, [](float own, float other) { return other > own ? other : own; });
   }
   template <class S, class F>
   void mma(F operands_of) {
@@ -59,13 +60,20 @@ class HostWarp {
       operands[lane] = operands_of(thread(lane));
     mma_host<S>(operands);
   }
+  template <bool kTransposed, class F>
+  void load_matrices(F rows_of) {
+    MatrixRows rows[kWarp];
+    for (unsigned lane = 0; lane < kWarp; ++lane)
+      rows[lane] = rows_of(thread(lane));
+    load_matrices_host<kTransposed>(rows);
+  }
 
  private:
   Thread thread(unsigned lane) const { return {index_ * kWarp + lane}; }
 
   template <class F, class Combine>
-  void exchange(F value_of, Combine combine) {
-    for (unsigned step = kWarp / 2; step > 0; step /= 2) {
+  void exchange(unsigned lanes, F value_of, Combine combine) {
+    for (unsigned step = lanes / 2; step > 0; step /= 2) {
       float before[kWarp];
       for (unsigned lane = 0; lane < kWarp; ++lane)
         before[lane] = value_of(thread(lane));
@@ -97,6 +105,28 @@ class HostBlock {
     for (unsigned step = 0; step < threads_; ++step)
       f(Thread{static_cast<unsigned>(in_order(order_, step, threads_))});
   }
+  // A device carries a copy out at some time between its start and the end of the wait. Both
+  // ends are tried: forwards at once, in the other orders as late as can be.
+  template <unsigned kPending, class F>
+  void copies(F f) {
+    copies_.emplace_back();
+    each(f);
+    while (copies_.size() > kPending) {
+      for (const Copy& copy : copies_.front())
+        std::memcpy(copy.to, copy.from, sizeof(Line));
+      copies_.pop_front();
+    }
+  }
+  template <class S>
+  void copy_pack(S* to, const S* from) {
+    MUSTER_CHECK(reinterpret_cast<std::uintptr_t>(to) % sizeof(Line) == 0);
+    MUSTER_CHECK(reinterpret_cast<std::uintptr_t>(from) % sizeof(Line) == 0);
+    if (order_ == Order::kForwards) {
+      std::memcpy(to, from, sizeof(Line));
+    } else {
+      copies_.back().push_back({to, from});
+    }
+  }
   template <class F>
   void warps(F f) {
     const unsigned count = threads_ / kWarp;
@@ -119,11 +149,16 @@ class HostBlock {
   struct alignas(16) Line {
     std::byte bytes[16];
   };
+  struct Copy {
+    void* to;
+    const void* from;
+  };
   unsigned x_;
   unsigned y_;
   unsigned threads_;
   Order order_;
   std::vector<Line> shared_;
+  std::deque<std::vector<Copy>> copies_;  // of the phases that are still on their way
 };
 
 template <class Kernel>

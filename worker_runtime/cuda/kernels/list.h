@@ -28,3 +28,24 @@
   KERNEL(muster_column_partials_f32, ColumnPartials<float>)    \
   MUSTER_ELEMENTWISE_KERNELS_OF(KERNEL, bf16, Bf16)            \
   MUSTER_ELEMENTWISE_KERNELS_OF(KERNEL, f16, F16)
+
+// Tensor cores for head sizes 64 and 128, in 16 bits; plain ones for all others.
+#define MUSTER_TENSOR_ATTENTION_KERNELS_OF(KERNEL, name, S, head)                        \
+  KERNEL(muster_attention_##head##_##name, Attention<S, head>)                           \
+  KERNEL(muster_attention_key_gradients_##head##_##name, AttentionKeyGradients<S, head>) \
+  KERNEL(muster_attention_query_gradient_##head##_##name, AttentionQueryGradient<S, head>)
+
+#define MUSTER_PLAIN_ATTENTION_KERNELS_OF(KERNEL, name, S)            \
+  KERNEL(muster_attention_dots_##name, AttentionDots<S>)              \
+  KERNEL(muster_attention_##name, PlainAttention<S>)                  \
+  KERNEL(muster_attention_key_gradients_##name, PlainKeyGradients<S>) \
+  KERNEL(muster_attention_query_gradient_##name, PlainQueryGradient<S>)
+
+#define MUSTER_ATTENTION_KERNELS(KERNEL)                      \
+  MUSTER_TENSOR_ATTENTION_KERNELS_OF(KERNEL, bf16, Bf16, 64)  \
+  MUSTER_TENSOR_ATTENTION_KERNELS_OF(KERNEL, bf16, Bf16, 128) \
+  MUSTER_TENSOR_ATTENTION_KERNELS_OF(KERNEL, f16, F16, 64)    \
+  MUSTER_TENSOR_ATTENTION_KERNELS_OF(KERNEL, f16, F16, 128)   \
+  MUSTER_PLAIN_ATTENTION_KERNELS_OF(KERNEL, f32, float)       \
+  MUSTER_PLAIN_ATTENTION_KERNELS_OF(KERNEL, bf16, Bf16)       \
+  MUSTER_PLAIN_ATTENTION_KERNELS_OF(KERNEL, f16, F16)

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "worker_runtime/cuda/kernels/exec.h"
 #include "worker_runtime/cuda/kernels/pack.h"
@@ -61,7 +62,62 @@ MUSTER_HD S one_of_two(std::uint32_t both, unsigned which) {
   return S{static_cast<std::uint16_t>(both >> (16 * which))};
 }
 
+// How operands come from shared memory (ldmatrix.x4): four matrices of 8 x 8 16-bit numbers. Lane
+// 8m + r gives the address of row r of matrix m, sixteen bytes at a multiple of sixteen, and gets
+// into out[m] the two numbers M[g][2q, 2q + 1]; when transposed M[2q, 2q + 1][g].
+struct MatrixRows {
+  const void* row;
+  std::uint32_t* out;  // [4]
+};
+
+// Two numbers rounded to S, the first in the low half.
+template <class S>
+MUSTER_KERNEL_CODE std::uint32_t rounded_pair(float low, float high) {
 #if defined(__CUDACC__)
+  std::uint32_t both;
+  if constexpr (std::is_same_v<S, Bf16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  }
+  return both;
+#else
+  return two_in_one(stored<S>(low), stored<S>(high));
+#endif
+}
+
+// Both at once; `to` is a multiple of four bytes.
+template <class S>
+MUSTER_KERNEL_CODE void store_pair(S* to, std::uint32_t both) {
+#if defined(__CUDACC__)
+  *reinterpret_cast<std::uint32_t*>(to) = both;
+#else
+  MUSTER_CHECK(reinterpret_cast<std::uintptr_t>(to) % sizeof(both) == 0);
+  to[0] = one_of_two<S>(both, 0);
+  to[1] = one_of_two<S>(both, 1);
+#endif
+}
+
+#if defined(__CUDACC__)
+
+__device__ __forceinline__ std::uint32_t shared_address(const void* in_shared) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(in_shared));
+}
+
+template <bool kTransposed>
+__device__ __forceinline__ void load_matrices_device(MatrixRows m) {
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(m.out[0]), "=r"(m.out[1]), "=r"(m.out[2]), "=r"(m.out[3])
+                 : "r"(shared_address(m.row))
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(m.out[0]), "=r"(m.out[1]), "=r"(m.out[2]), "=r"(m.out[3])
+                 : "r"(shared_address(m.row))
+                 : "memory");
+  }
+}
 
 template <class S>
 __device__ __forceinline__ void mma_device(MmaOperands o) {
@@ -81,6 +137,29 @@ __device__ __forceinline__ void mma_device(MmaOperands o) {
 }
 
 #else
+
+template <bool kTransposed>
+void load_matrices_host(const MatrixRows (&lanes)[kWarp]) {
+  constexpr unsigned kSide = 8;
+  for (unsigned m = 0; m < 4; ++m) {
+    std::uint16_t matrix[kSide][kSide];
+    for (unsigned r = 0; r < kSide; ++r) {
+      const void* row = lanes[kSide * m + r].row;
+      MUSTER_CHECK(reinterpret_cast<std::uintptr_t>(row) % sizeof(matrix[r]) == 0);
+      std::memcpy(matrix[r], row, sizeof(matrix[r]));
+    }
+    for (unsigned lane = 0; lane < kWarp; ++lane) {
+      std::uint32_t both = 0;
+      for (unsigned i = 0; i < 2; ++i) {
+        const unsigned fast = lane % 4 * 2 + i;
+        const unsigned slow = lane / 4;
+        const std::uint16_t x = kTransposed ? matrix[fast][slow] : matrix[slow][fast];
+        both |= std::uint32_t{x} << (16 * i);
+      }
+      lanes[lane].out[m] = both;
+    }
+  }
+}
 
 template <class S>
 void mma_host(const MmaOperands (&lanes)[kWarp]) {
