@@ -5,12 +5,13 @@ muster_test(cuda_kernels_test LABEL unit TIMEOUT 300
 target_compile_options(cuda_kernels_test PRIVATE -O2 -ffp-contract=off)
 
 # A driver without a device, for everything above the kernels.
-muster_library(fake_cuda SOURCES support/fake_cuda/device_calls.cc support/fake_cuda/driver.cc
+muster_library(fake_cuda SOURCES support/fake_cuda/blas.cc support/fake_cuda/device_calls.cc support/fake_cuda/driver.cc
     support/fake_cuda/kernels.cc support/fake_cuda/launch_calls.cc
     support/fake_cuda/memory_calls.cc support/fake_cuda/state.cc support/fake_cuda/stream_calls.cc
-  LINK muster::cuda)
+  LINK muster::cuda muster::cpu)
 target_compile_options(muster_fake_cuda PRIVATE -O2 -ffp-contract=off)
-set(cuda_device_sources unit/cuda/device_test.cc unit/cuda/images_test.cc)
+set(cuda_device_sources unit/cuda/device_test.cc unit/cuda/images_test.cc
+    unit/cuda/products_test.cc)
 if(MUSTER_CUDA_HEADERS)
   list(APPEND cuda_device_sources unit/cuda/signatures_test.cc)
 endif()

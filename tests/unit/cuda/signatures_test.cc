@@ -3,11 +3,13 @@
 // Our declarations of the driver's functions against NVIDIA's own header, where a toolkit is found.
 // That header comes first: it gives some functions the names of their present forms, here and in
 // our table alike.
+#include <cublasLt.h>
 #include <cuda.h>
 #include <type_traits>
 
 #include <catch2/catch.hpp>
 
+#include "worker_runtime/cuda/blas_api.h"
 #include "worker_runtime/cuda/driver_api.h"
 
 namespace muster::runtime::cuda {
@@ -47,6 +49,56 @@ constexpr bool same = std::is_same_v<typename Signature<Theirs>::Type, Ours>;
 #define MUSTER_SAME(name, ...) \
   static_assert(same<decltype(&name), decltype(DriverApi::name)>, #name);
 MUSTER_CU_DRIVER(MUSTER_SAME)
+
+// Objects that we never look into, and structures whose layout is compared below.
+template <>
+struct Plain<cublasLtContext> {
+  using Type = void;
+};
+template <>
+struct Plain<cublasLtMatmulDescOpaque_t> {
+  using Type = void;
+};
+template <>
+struct Plain<cublasLtMatrixLayoutOpaque_t> {
+  using Type = void;
+};
+template <>
+struct Plain<cublasLtMatmulPreferenceOpaque_t> {
+  using Type = void;
+};
+template <>
+struct Plain<cublasLtMatmulAlgo_t> {
+  using Type = LtAlgorithm;
+};
+template <>
+struct Plain<cublasLtMatmulHeuristicResult_t> {
+  using Type = LtHeuristicResult;
+};
+#define MUSTER_SAME_BLAS(result, name, ...) \
+  static_assert(same<decltype(&name), decltype(BlasApi::name)>, #name);
+MUSTER_CU_BLAS(MUSTER_SAME_BLAS)
+
+static_assert(sizeof(LtAlgorithm) == sizeof(cublasLtMatmulAlgo_t));
+static_assert(sizeof(LtHeuristicResult) == sizeof(cublasLtMatmulHeuristicResult_t));
+static_assert(offsetof(LtHeuristicResult, workspace) ==
+              offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize));
+static_assert(offsetof(LtHeuristicResult, state) ==
+              offsetof(cublasLtMatmulHeuristicResult_t, state));
+static_assert(kLtAllocFailed == CUBLAS_STATUS_ALLOC_FAILED);
+static_assert(kLtInvalidValue == CUBLAS_STATUS_INVALID_VALUE);
+static_assert(kLtNotSupported == CUBLAS_STATUS_NOT_SUPPORTED);
+static_assert(kLtF32 == CUDA_R_32F && kLtF16 == CUDA_R_16F && kLtBf16 == CUDA_R_16BF);
+static_assert(kLtCompute32 == CUBLAS_COMPUTE_32F && kLtTranspose == CUBLAS_OP_T);
+static_assert(kLtTransposeA == CUBLASLT_MATMUL_DESC_TRANSA);
+static_assert(kLtTransposeB == CUBLASLT_MATMUL_DESC_TRANSB);
+static_assert(kLtEpilogue == CUBLASLT_MATMUL_DESC_EPILOGUE);
+static_assert(kLtBiasPointer == CUBLASLT_MATMUL_DESC_BIAS_POINTER);
+static_assert(kLtBiasType == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE);
+static_assert(kLtEpilogueBias == CUBLASLT_EPILOGUE_BIAS);
+static_assert(kLtWorkspace == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+static_assert(kLtReductions == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK);
+static_assert(kLtReduceInComputeType == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 
 static_assert(kCuOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(kCuNotInitialized == CUDA_ERROR_NOT_INITIALIZED);
