@@ -77,6 +77,20 @@ MUSTER_KERNEL_CODE void store_pack(S* to, const Pack<S>& pack) {
 #endif
 }
 
+// The same to global memory alone. The compiler takes an ordinary store of a pack apart where it
+// finds stores of the same numbers on another branch (store_numbers has one), this one it keeps.
+template <class S>
+MUSTER_KERNEL_CODE void store_pack_global(S* to, const Pack<S>& pack) {
+#if defined(__CUDACC__)
+  const uint4 words = __builtin_bit_cast(uint4, pack);
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+               "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w)
+               : "memory");
+#else
+  store_pack(to, pack);
+#endif
+}
+
 // Whether packs can be read and written at multiples of kPack from here.
 template <class S>
 MUSTER_HD bool is_aligned(const S* array) {
@@ -85,6 +99,7 @@ MUSTER_HD bool is_aligned(const S* array) {
 
 // kCount elements of array[0 … count) from `offset`, a multiple of kCount: in accesses of sixteen
 // bytes where the array is aligned and all of them exist, else one by one. Beyond the end: 0.
+// store_numbers writes to global memory.
 template <unsigned kCount, class S>
 MUSTER_KERNEL_CODE void load_numbers(const S* array, std::size_t offset, std::size_t count,
                                      float (&out)[kCount]) {
@@ -113,7 +128,7 @@ MUSTER_KERNEL_CODE void store_numbers(const float (&in)[kCount], S* array, std::
       MUSTER_UNROLL
       for (unsigned j = 0; j < kPack<S> && i + j < kCount; ++j)
         pack.at[j] = stored<S>(in[i + j]);
-      store_pack(array + offset + i, pack);
+      store_pack_global(array + offset + i, pack);
     }
   } else {
     MUSTER_UNROLL
