@@ -126,9 +126,10 @@ Output<S> run_attention(const Input<S>& in, std::size_t guard = 64) {
   Guarded<float> lse(rows, guard), dots(rows, guard);
   run_in_all_orders<typename Family::Forward>(grid, {qkv.data(), out.data(), lse.data(), size},
                                               {written(out.all()), written(lse.all())});
-  run_in_all_orders<AttentionDots<S>>(AttentionDots<S>::grid(size, batch),
-                                      {out.data(), d_out.data(), dots.data(), size, rows},
-                                      {written(dots.all())});
+  run_in_all_orders<AttentionDots<S>>(
+      AttentionDots<S>::grid(size, batch),
+      {out.data(), d_out.data(), dots.data(), size, static_cast<unsigned>(rows)},
+      {written(dots.all())});
   const AttentionBackwardArgs<S> backward{qkv.data(),  d_out.data(), lse.data(),
                                           dots.data(), d_qkv.data(), size};
   run_in_all_orders<typename Family::KeyGradients>(grid, backward, {written(d_qkv.all())});
@@ -208,9 +209,9 @@ template <class S, unsigned kHead>
 void check_large_logits() {
   for (const float peak : {12.0F, 3000.0F}) {
     CAPTURE(kHead, peak);
-    const Input<S> in(1, 1, 150, kHead, 5, peak);
+    const Input<S> in(1, 1, 100, kHead, 5, peak);
     check_output(in, run_attention<TensorKernels<S, kHead>>(in));
-    check_output(in, run_attention<PlainKernels<S>>(in));
+    if (kHead == 64) check_output(in, run_attention<PlainKernels<S>>(in));
   }
 }
 
@@ -218,28 +219,28 @@ void check_large_logits() {
 template <class Family, class S>
 void check_apart(std::size_t head_size) {
   const Input<S> alone(1, 1, 70, head_size, 11);
-  Input<S> among(3, 3, 70, head_size, 12);
+  Input<S> among(2, 2, 70, head_size, 12);
   std::fill(among.qkv.begin(), among.qkv.end(), stored<S>(std::nanf("")));
   std::fill(among.d_out.begin(), among.d_out.end(), stored<S>(std::nanf("")));
   const AttentionProblem place = among.problem();
   const AttentionProblem small = alone.problem();
   for (std::size_t t = 0; t < alone.time; ++t) {
     for (std::size_t d = 0; d < head_size; ++d) {
-      among.d_out[place.out_at(1, t, 1) + d] = alone.d_out[small.out_at(0, t, 0) + d];
+      among.d_out[place.out_at(1, t, 0) + d] = alone.d_out[small.out_at(0, t, 0) + d];
       for (std::size_t part = 0; part < 3; ++part)
-        among.qkv[place.at(1, t, 1, part) + d] = alone.qkv[small.at(0, t, 0, part) + d];
+        among.qkv[place.at(1, t, 0, part) + d] = alone.qkv[small.at(0, t, 0, part) + d];
     }
   }
   const Output<S> want = run_attention<Family>(alone);
   const Output<S> got = run_attention<Family>(among);
   bool same = true;
   for (std::size_t t = 0; t < alone.time; ++t) {
-    same = same && got.lse[(3 + 1) * alone.time + t] == want.lse[t];
+    same = same && got.lse[2 * alone.time + t] == want.lse[t];
     for (std::size_t d = 0; d < head_size; ++d) {
-      same = same && to_number(got.out[place.out_at(1, t, 1) + d]) ==
+      same = same && to_number(got.out[place.out_at(1, t, 0) + d]) ==
                          to_number(want.out[small.out_at(0, t, 0) + d]);
       for (std::size_t part = 0; part < 3; ++part)
-        same = same && to_number(got.d_qkv[place.at(1, t, 1, part) + d]) ==
+        same = same && to_number(got.d_qkv[place.at(1, t, 0, part) + d]) ==
                            to_number(want.d_qkv[small.at(0, t, 0, part) + d]);
     }
   }

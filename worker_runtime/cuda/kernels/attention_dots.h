@@ -21,7 +21,7 @@ struct AttentionDots {
     const S* d_out;  // likewise
     float* dots;     // [batch][heads][time]
     AttentionSize size;
-    std::size_t rows;  // batch * time * heads
+    unsigned rows;  // batch * time * heads
   };
   static Grid grid(const AttentionSize& size, unsigned batch) {
     return {blocks_for(std::size_t{batch} * size.time * size.heads, kRows), 1};
@@ -32,10 +32,10 @@ struct AttentionDots {
     auto dots = block.template per_thread<float>();
     block.warps([&](auto& warp) {
       warp.each([&](Thread t) {
-        const std::size_t row = row_of(block.x(), t);
+        const unsigned row = row_of(block.x(), t);
         if (row >= a.rows) return;
-        const S* out = a.out + row * a.size.head_size;
-        const S* d_out = a.d_out + row * a.size.head_size;
+        const S* out = a.out + std::size_t{row} * a.size.head_size;
+        const S* d_out = a.d_out + std::size_t{row} * a.size.head_size;
         float dot = 0.0F;
         for (unsigned at = t.lane() % kRowLanes * kEachLane; at < a.size.head_size;
              at += kRowLanes * kEachLane) {
@@ -51,19 +51,19 @@ struct AttentionDots {
       });
       warp.template sum<kRowLanes>([&](Thread t) -> float& { return dots[t]; });
       warp.each([&](Thread t) {
-        const std::size_t row = row_of(block.x(), t);
+        const unsigned row = row_of(block.x(), t);
         if (row >= a.rows || t.lane() % kRowLanes != 0) return;
-        const std::size_t head = row % a.size.heads;
-        const std::size_t token = row / a.size.heads;
-        const std::size_t sequence = token / a.size.time;
+        const unsigned head = row % a.size.heads;
+        const unsigned token = row / a.size.heads;
+        const unsigned sequence = token / a.size.time;
         a.dots[(sequence * a.size.heads + head) * a.size.time + token % a.size.time] = dots[t];
       });
     });
   }
 
  private:
-  MUSTER_KERNEL_CODE static std::size_t row_of(unsigned block, Thread t) {
-    return std::size_t{block} * kRows + t.index / kRowLanes;
+  MUSTER_KERNEL_CODE static unsigned row_of(unsigned block, Thread t) {
+    return block * kRows + t.index / kRowLanes;
   }
 };
 

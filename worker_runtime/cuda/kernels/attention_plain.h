@@ -20,6 +20,19 @@ inline Grid plain_attention_grid(const AttentionSize& size, unsigned batch) {
   return {blocks_for(size.time, kPlainRows), batch * size.heads};
 }
 
+// As to_number, but for the bits of a NaN; one instruction on a device.
+template <class S>
+MUSTER_KERNEL_CODE float widened(S x) {
+#if defined(__CUDACC__)
+  if constexpr (std::is_same_v<S, F16>) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+  }
+#endif
+  return to_number(x);
+}
+
 // A lane's part of a row: elements lane, lane + 32, …; zero beyond the head.
 template <class S>
 MUSTER_KERNEL_CODE void load_row(Thread t, const S* row, unsigned head_size,
@@ -27,7 +40,7 @@ MUSTER_KERNEL_CODE void load_row(Thread t, const S* row, unsigned head_size,
   MUSTER_UNROLL
   for (unsigned i = 0; i < kPlainEach; ++i) {
     const unsigned at = i * kWarp + t.lane();
-    out[i] = at < head_size ? to_number(row[at]) : 0.0F;
+    out[i] = at < head_size ? widened(row[at]) : 0.0F;
   }
 }
 template <class S>
@@ -112,16 +125,14 @@ struct PlainAttention {
 
  private:
   MUSTER_KERNEL_CODE static void add_key(State& s, float logit, const float (&v)[kPlainEach]) {
-    if (logit > s.max) {
-      const float rescale = numerics::exp(s.max - logit);
-      s.max = logit;
-      s.sum = s.sum * rescale;
-      MUSTER_UNROLL
-      for (unsigned i = 0; i < kPlainEach; ++i)
-        s.out[i] = s.out[i] * rescale;
-    }
-    const float p = numerics::exp(logit - s.max);
-    s.sum = s.sum + p;
+    const float max = logit > s.max ? logit : s.max;
+    const float rescale = numerics::exp(s.max - max);
+    const float p = numerics::exp(logit - max);
+    s.max = max;
+    s.sum = s.sum * rescale + p;
+    MUSTER_UNROLL
+    for (unsigned i = 0; i < kPlainEach; ++i)
+      s.out[i] = s.out[i] * rescale;
     row_add(rounded<S>(p), v, s.out);
   }
 };

@@ -79,11 +79,9 @@ MUSTER_KERNEL_CODE void copy_tile(Block& block, Thread t, T& tile, const S* from
   for (unsigned i = 0; i < T::kRows * T::kPacks / kThreads; ++i) {
     const unsigned row = (i * kThreads + t.index) / T::kPacks;
     const unsigned column = (i * kThreads + t.index) % T::kPacks * kPack<S>;
-    if (first + row < time) {
-      block.copy_pack(&tile.at[row][column], from + (first + row) * stride + column);
-    } else {
-      store_pack(&tile.at[row][column], Pack<S>{});
-    }
+    const bool exists = first + row < time;
+    const std::size_t source = (exists ? first + row : 0) * stride + column;
+    block.copy_pack(&tile.at[row][column], from + source, exists);
   }
 }
 
@@ -96,7 +94,7 @@ MUSTER_KERNEL_CODE void store_tile(Thread t, const T& tile, S* to, std::size_t s
     const unsigned row = (i * kThreads + t.index) / T::kPacks;
     const unsigned column = (i * kThreads + t.index) % T::kPacks * kPack<S>;
     if (first + row < time)
-      store_pack(to + (first + row) * stride + column, load_pack(&tile.at[row][column]));
+      store_pack_global(to + (first + row) * stride + column, load_pack(&tile.at[row][column]));
   }
 }
 

@@ -73,9 +73,9 @@ class DeviceBlock {
   }
   // Past the first level of cache: what is copied here is read once a block.
   template <class S>
-  __device__ __forceinline__ void copy_pack(S* to, const S* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)),
-                 "l"(__cvta_generic_to_global(from))
+  __device__ __forceinline__ void copy_pack(S* to, const S* from, bool exists) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(exists ? 16 : 0)
                  : "memory");
   }
 

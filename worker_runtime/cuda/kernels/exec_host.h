@@ -113,18 +113,19 @@ class HostBlock {
     each(f);
     while (copies_.size() > kPending) {
       for (const Copy& copy : copies_.front())
-        std::memcpy(copy.to, copy.from, sizeof(Line));
+        carry_out(copy);
       copies_.pop_front();
     }
   }
   template <class S>
-  void copy_pack(S* to, const S* from) {
+  void copy_pack(S* to, const S* from, bool exists) {
     MUSTER_CHECK(reinterpret_cast<std::uintptr_t>(to) % sizeof(Line) == 0);
     MUSTER_CHECK(reinterpret_cast<std::uintptr_t>(from) % sizeof(Line) == 0);
+    const Copy copy{to, exists ? from : nullptr};
     if (order_ == Order::kForwards) {
-      std::memcpy(to, from, sizeof(Line));
+      carry_out(copy);
     } else {
-      copies_.back().push_back({to, from});
+      copies_.back().push_back(copy);
     }
   }
   template <class F>
@@ -151,8 +152,15 @@ class HostBlock {
   };
   struct Copy {
     void* to;
-    const void* from;
+    const void* from;  // nullptr: zeroes
   };
+  static void carry_out(const Copy& copy) {
+    if (copy.from != nullptr) {
+      std::memcpy(copy.to, copy.from, sizeof(Line));
+    } else {
+      std::memset(copy.to, 0, sizeof(Line));
+    }
+  }
   unsigned x_;
   unsigned y_;
   unsigned threads_;
