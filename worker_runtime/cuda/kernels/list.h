@@ -49,3 +49,19 @@
   MUSTER_PLAIN_ATTENTION_KERNELS_OF(KERNEL, f32, float)       \
   MUSTER_PLAIN_ATTENTION_KERNELS_OF(KERNEL, bf16, Bf16)       \
   MUSTER_PLAIN_ATTENTION_KERNELS_OF(KERNEL, f16, F16)
+
+#define MUSTER_NORM_KERNELS_OF(KERNEL, name, S)           \
+  KERNEL(muster_norm_##name, NormForward<S>)              \
+  KERNEL(muster_norm_backward_##name, NormBackward<S, S>) \
+  KERNEL(muster_norm_partials_##name, NormPartials<S, S>)
+
+#define MUSTER_NORM_KERNELS_WIDE(KERNEL, name, S)                  \
+  KERNEL(muster_norm_backward_wide_##name, NormBackward<S, float>) \
+  KERNEL(muster_norm_partials_wide_##name, NormPartials<S, float>)
+
+#define MUSTER_NORM_KERNELS(KERNEL)            \
+  MUSTER_NORM_KERNELS_OF(KERNEL, f32, float)   \
+  MUSTER_NORM_KERNELS_OF(KERNEL, bf16, Bf16)   \
+  MUSTER_NORM_KERNELS_OF(KERNEL, f16, F16)     \
+  MUSTER_NORM_KERNELS_WIDE(KERNEL, bf16, Bf16) \
+  MUSTER_NORM_KERNELS_WIDE(KERNEL, f16, F16)
