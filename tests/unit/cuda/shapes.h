@@ -41,9 +41,11 @@ inline constexpr double kRounding<Bf16> = 0x1p-8;
 template <>
 inline constexpr double kRounding<F16> = 0x1p-11;
 
-// Below this a rounding to S errs by an absolute amount instead.
+// Half the distance of subnormal neighbours.
 template <class S>
-constexpr double kTiny = 0x1p-140;
+constexpr double kTiny = 0x1p-150;
+template <>
+inline constexpr double kTiny<Bf16> = 0x1p-134;
 template <>
 inline constexpr double kTiny<F16> = 0x1p-25;
 

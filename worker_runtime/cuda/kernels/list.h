@@ -65,3 +65,9 @@
   MUSTER_NORM_KERNELS_OF(KERNEL, f16, F16)     \
   MUSTER_NORM_KERNELS_WIDE(KERNEL, bf16, Bf16) \
   MUSTER_NORM_KERNELS_WIDE(KERNEL, f16, F16)
+
+#define MUSTER_LOSS_KERNELS(KERNEL)                     \
+  KERNEL(muster_sum_losses, SumLosses)                  \
+  KERNEL(muster_cross_entropy_f32, CrossEntropy<float>) \
+  KERNEL(muster_cross_entropy_bf16, CrossEntropy<Bf16>) \
+  KERNEL(muster_cross_entropy_f16, CrossEntropy<F16>)
