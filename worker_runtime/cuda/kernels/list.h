@@ -71,3 +71,13 @@
   KERNEL(muster_cross_entropy_f32, CrossEntropy<float>) \
   KERNEL(muster_cross_entropy_bf16, CrossEntropy<Bf16>) \
   KERNEL(muster_cross_entropy_f16, CrossEntropy<F16>)
+
+#define MUSTER_EMBEDDING_KERNELS_OF(KERNEL, name, S)     \
+  KERNEL(muster_embed_##name, Embed<S>)                  \
+  KERNEL(muster_token_gradient_##name, TokenGradient<S>) \
+  KERNEL(muster_position_gradient_##name, PositionGradient<S>)
+
+#define MUSTER_EMBEDDING_KERNELS(KERNEL)          \
+  MUSTER_EMBEDDING_KERNELS_OF(KERNEL, f32, float) \
+  MUSTER_EMBEDDING_KERNELS_OF(KERNEL, bf16, Bf16) \
+  MUSTER_EMBEDDING_KERNELS_OF(KERNEL, f16, F16)
