@@ -81,3 +81,12 @@
   MUSTER_EMBEDDING_KERNELS_OF(KERNEL, f32, float) \
   MUSTER_EMBEDDING_KERNELS_OF(KERNEL, bf16, Bf16) \
   MUSTER_EMBEDDING_KERNELS_OF(KERNEL, f16, F16)
+
+#define MUSTER_OPTIMIZER_KERNELS(KERNEL)                 \
+  KERNEL(muster_check_norm, CheckNorm)                   \
+  KERNEL(muster_lowest_index, LowestIndex)               \
+  KERNEL(muster_adamw_f32, AdamW<float>)                 \
+  KERNEL(muster_adamw_bf16, AdamW<Bf16>)                 \
+  KERNEL(muster_adamw_f16, AdamW<F16>)                   \
+  KERNEL(muster_adamw_by_chance_bf16, AdamW<Bf16, true>) \
+  KERNEL(muster_adamw_by_chance_f16, AdamW<F16, true>)
