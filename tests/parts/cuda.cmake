@@ -2,8 +2,8 @@
 muster_test(cuda_kernels_test LABEL unit TIMEOUT 300
   SOURCES unit/cuda/attention_test.cc unit/cuda/elementwise_test.cc unit/cuda/mma_test.cc
           unit/cuda/norm_test.cc unit/cuda/loss_test.cc unit/cuda/embedding_test.cc
-          unit/cuda/optimizer_test.cc
-  LINK muster::cuda_kernels muster::cpu)
+          unit/cuda/optimizer_test.cc unit/cuda/buckets_test.cc
+  LINK muster::cuda_kernels muster::cpu muster::collectives)
 target_compile_options(cuda_kernels_test PRIVATE -O2 -ffp-contract=off)
 
 # A driver without a device, for everything above the kernels.

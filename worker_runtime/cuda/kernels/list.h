@@ -90,3 +90,12 @@
   KERNEL(muster_adamw_f16, AdamW<F16>)                   \
   KERNEL(muster_adamw_by_chance_bf16, AdamW<Bf16, true>) \
   KERNEL(muster_adamw_by_chance_f16, AdamW<F16, true>)
+
+#define MUSTER_BUCKET_KERNELS_OF(KERNEL, name, W)  \
+  KERNEL(muster_pack_bucket_##name, PackBucket<W>) \
+  KERNEL(muster_reduce_slices_##name, ReduceSlices<W>)
+
+#define MUSTER_BUCKET_KERNELS(KERNEL)          \
+  MUSTER_BUCKET_KERNELS_OF(KERNEL, f32, float) \
+  MUSTER_BUCKET_KERNELS_OF(KERNEL, bf16, Bf16) \
+  MUSTER_BUCKET_KERNELS_OF(KERNEL, f16, F16)
