@@ -4,6 +4,7 @@
 // by it is the product.
 #include "worker_runtime/cuda/kernels/mma.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -100,6 +101,74 @@ TEST_CASE("a warp's sum and maximum reach every lane") {
     CHECK(std::abs(static_cast<double>(sums[lane]) - sum) < 1e-5);
     CHECK(sums[lane] == sums[0]);
     CHECK(values[lane] == most);
+  }
+}
+
+TEST_CASE("sums and maxima of four lanes stay among them") {
+  const std::vector<float> values = random_values<float>(kWarp, 4);
+  std::vector<float> sums = values;
+  std::vector<float> most = values;
+  HostWarp warp(0, Order::kBackwards);
+  warp.sum<4>([&](Thread t) -> float& { return sums[t.lane()]; });
+  warp.max<4>([&](Thread t) -> float& { return most[t.lane()]; });
+  for (unsigned lane = 0; lane < kWarp; ++lane) {
+    const float* v = &values[lane / 4 * 4];
+    CHECK(std::abs(sums[lane] - (v[0] + v[1] + v[2] + v[3])) < 1e-6F);
+    CHECK(most[lane] == *std::max_element(v, v + 4));
+  }
+}
+
+TEST_CASE("matrices are loaded as the operands of a product") {
+  // Four matrices, one after the other; each number says where it is.
+  struct alignas(16) Numbers {
+    std::uint16_t at[4][8][8];
+  } numbers;
+  for (unsigned i = 0; i < 4 * 8 * 8; ++i)
+    numbers.at[i / 64][i / 8 % 8][i % 8] = static_cast<std::uint16_t>(i);
+  std::uint32_t rows[kWarp][4];
+  std::uint32_t columns[kWarp][4];
+  HostWarp warp(0, Order::kForwards);
+  warp.load_matrices<false>([&](Thread t) {
+    return MatrixRows{numbers.at[t.lane() / 8][t.lane() % 8], rows[t.lane()]};
+  });
+  warp.load_matrices<true>([&](Thread t) {
+    return MatrixRows{numbers.at[t.lane() / 8][t.lane() % 8], columns[t.lane()]};
+  });
+  for (unsigned lane = 0; lane < kWarp; ++lane) {
+    for (unsigned m = 0; m < 4; ++m) {
+      for (unsigned i = 0; i < 2; ++i) {
+        // The eight rows and columns of A's (and D's) first quarter, and of B's first half.
+        const MmaPlace a = mma_a_place(lane, i);
+        const MmaPlace b = mma_b_place(lane, i);
+        CHECK((rows[lane][m] >> (16 * i) & 0xffffU) == numbers.at[m][a.row][a.column]);
+        CHECK((columns[lane][m] >> (16 * i) & 0xffffU) == numbers.at[m][b.row][b.column]);
+      }
+    }
+  }
+}
+
+TEST_CASE("copies arrive at once or at the end of the wait, and as zeroes where there is nothing") {
+  const std::vector<float> from(4, 3.0F);
+  struct alignas(16) Place {
+    float x[4] = {1, 1, 1, 1};
+  };
+  for (const Order order : {Order::kForwards, Order::kBackwards}) {
+    HostBlock block(0, 0, kWarp, 0, order);
+    Place first;
+    Place second;
+    block.copies<1>([&](Thread t) {
+      if (t.index == 0) block.copy_pack(first.x, from.data(), true);
+    });
+    CHECK(first.x[3] == (order == Order::kForwards ? 3 : 1));
+    block.copies<1>([&](Thread t) {
+      if (t.index == 5) block.copy_pack(second.x, from.data(), false);
+    });
+    CHECK(first.x[3] == 3);
+    CHECK(second.x[0] == (order == Order::kForwards ? 0 : 1));
+    block.copies<0>([&](Thread t) {
+      if (t.index == 7) block.copy_word(&second.x[2], from.data(), true);
+    });
+    CHECK((second.x[0] == 0 && second.x[1] == 0 && second.x[2] == 3 && second.x[3] == 0));
   }
 }
 

@@ -25,12 +25,11 @@
 //
 //   Block:  x(), y()           its place in the grid
 //           each(f)            f(Thread)
-//           copies<P>(f)       each(f), whose body may call copy_pack(to shared, from global,
-//           exists):
-//                              a copy of sixteen bytes (zeroes where they do not exist; `from` is
-//                              then not read) that goes on after the phase. It has arrived for all
-//                              threads at the end of the P-th phase of copies after this one, of
-//                              this one for P = 0; until then nobody touches its place
+//           copies<P>(f)       each(f), whose body may start copies from global to shared memory,
+//                              copy_pack(to, from, exists) of sixteen bytes and copy_word of four,
+//                              of zeroes where nothing exists. They go on after the phase and have
+//                              arrived for all threads at the end of the P-th phase of copies after
+//                              it, of this one for P = 0; until then nobody touches their places
 //           warps(f)           f(Warp&), for every warp of the block
 //           shared<T>()        the block's shared memory, not initialised
 //           per_thread<T>()    one T a thread, value-initialised; [Thread] gives it

@@ -78,6 +78,11 @@ class DeviceBlock {
                  "l"(__cvta_generic_to_global(from)), "r"(exists ? 16 : 0)
                  : "memory");
   }
+  __device__ __forceinline__ void copy_word(float* to, const float* from, bool exists) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(exists ? 4 : 0)
+                 : "memory");
+  }
 
   template <class F>
   __device__ __forceinline__ void warps(F f) {

@@ -121,12 +121,10 @@ class HostBlock {
   void copy_pack(S* to, const S* from, bool exists) {
     MUSTER_CHECK(reinterpret_cast<std::uintptr_t>(to) % sizeof(Line) == 0);
     MUSTER_CHECK(reinterpret_cast<std::uintptr_t>(from) % sizeof(Line) == 0);
-    const Copy copy{to, exists ? from : nullptr};
-    if (order_ == Order::kForwards) {
-      carry_out(copy);
-    } else {
-      copies_.back().push_back(copy);
-    }
+    start({to, exists ? from : nullptr, sizeof(Line)});
+  }
+  void copy_word(float* to, const float* from, bool exists) {
+    start({to, exists ? from : nullptr, sizeof(float)});
   }
   template <class F>
   void warps(F f) {
@@ -153,12 +151,20 @@ class HostBlock {
   struct Copy {
     void* to;
     const void* from;  // nullptr: zeroes
+    std::size_t bytes;
   };
   static void carry_out(const Copy& copy) {
     if (copy.from != nullptr) {
-      std::memcpy(copy.to, copy.from, sizeof(Line));
+      std::memcpy(copy.to, copy.from, copy.bytes);
     } else {
-      std::memset(copy.to, 0, sizeof(Line));
+      std::memset(copy.to, 0, copy.bytes);
+    }
+  }
+  void start(const Copy& copy) {
+    if (order_ == Order::kForwards) {
+      carry_out(copy);
+    } else {
+      copies_.back().push_back(copy);
     }
   }
   unsigned x_;
