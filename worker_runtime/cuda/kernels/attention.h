@@ -30,6 +30,12 @@ namespace muster::runtime::cuda {
 inline constexpr unsigned kAttentionRows = 64;      // queries (keys) of a block, 16 a warp
 inline constexpr unsigned kAttentionThreads = 128;  // four warps
 
+// Whether there are tensor-core kernels; else the plain ones run.
+template <class S>
+constexpr bool has_tensor_attention(unsigned head_size) {
+  return !std::is_same_v<S, float> && (head_size == 64 || head_size == 128);
+}
+
 template <class S>
 struct AttentionArgs {
   const S* qkv;  // [batch][time][3 * heads * head_size], queries, keys, values
