@@ -64,7 +64,7 @@ struct TokenGradient {
     std::size_t width;
   };
   static Grid grid(std::size_t rows, std::size_t width) {
-    return {static_cast<unsigned>(rows), blocks_for(width, kThreads * kEach)};
+    return {static_cast<unsigned>(rows), blocks_for(width, std::size_t{kThreads} * kEach)};
   }
   template <class Block>
   MUSTER_KERNEL_CODE static void run(Block& block, const Args& a) {

@@ -80,7 +80,7 @@ struct NormForward {
  private:
   MUSTER_KERNEL_CODE static float lane_total(const S* row, std::size_t width, Thread t) {
     float sum = 0;
-    for (std::size_t at = t.lane() * kEach; at < width; at += kWarpColumns) {
+    for (std::size_t at = std::size_t{t.lane()} * kEach; at < width; at += kWarpColumns) {
       float x[kEach];
       load_numbers(row, at, width, x);
       MUSTER_UNROLL
@@ -92,7 +92,7 @@ struct NormForward {
   MUSTER_KERNEL_CODE static float lane_squares(const S* row, std::size_t width, Thread t,
                                                float mean) {
     float sum = 0;
-    for (std::size_t at = t.lane() * kEach; at < width; at += kWarpColumns) {
+    for (std::size_t at = std::size_t{t.lane()} * kEach; at < width; at += kWarpColumns) {
       float x[kEach];
       load_numbers(row, at, width, x);
       MUSTER_UNROLL
@@ -105,7 +105,7 @@ struct NormForward {
   }
   MUSTER_KERNEL_CODE static void write_row(const Args& a, const S* row, S* out, Thread t,
                                            float mean, float rstd) {
-    for (std::size_t at = t.lane() * kEach; at < a.width; at += kWarpColumns) {
+    for (std::size_t at = std::size_t{t.lane()} * kEach; at < a.width; at += kWarpColumns) {
       float x[kEach];
       float weight[kEach];
       float bias[kEach];
@@ -187,7 +187,7 @@ struct NormBackward {
   }
   MUSTER_KERNEL_CODE static Sums lane_sums(const Row& row, Thread t) {
     Sums sums;
-    for (std::size_t at = t.lane() * kEach; at < row.width; at += kWarpColumns) {
+    for (std::size_t at = std::size_t{t.lane()} * kEach; at < row.width; at += kWarpColumns) {
       const Piece piece = load_piece(row, at);
       MUSTER_UNROLL
       for (unsigned i = 0; i < kEach; ++i) {
@@ -202,7 +202,7 @@ struct NormBackward {
     const float size = static_cast<float>(row.width);
     const float direct = sums.direct / size;
     const float along = sums.along / size;
-    for (std::size_t at = t.lane() * kEach; at < row.width; at += kWarpColumns) {
+    for (std::size_t at = std::size_t{t.lane()} * kEach; at < row.width; at += kWarpColumns) {
       const Piece piece = load_piece(row, at);
       float before[kEach] = {};
       if (!replace) load_numbers(out, at, row.width, before);
@@ -232,7 +232,8 @@ struct NormPartials {
     std::size_t rows, width;
   };
   static Grid grid(std::size_t rows, std::size_t width) {
-    return {static_cast<unsigned>(row_blocks(rows)), blocks_for(width, kThreads * kEach)};
+    return {static_cast<unsigned>(row_blocks(rows)),
+            blocks_for(width, std::size_t{kThreads} * kEach)};
   }
   template <class Block>
   MUSTER_KERNEL_CODE static void run(Block& block, const Args& a) {
