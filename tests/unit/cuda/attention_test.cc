@@ -164,7 +164,7 @@ double relative_error(const std::vector<S>& got, const Bounded& want) {
 
 template <class S>
 AttentionReference check_output(const Input<S>& in, const Output<S>& got) {
-  const AttentionReference want = attention_reference(in.problem(), format_of<S>());
+  AttentionReference want = attention_reference(in.problem(), format_of<S>());
   CHECK(worst(got.out, want.out) <= 1);
   CHECK(worst(got.lse, want.lse) <= 1);
   CHECK(worst(got.d_qkv, want.d_qkv) <= 1);

@@ -162,11 +162,12 @@ struct PlainKeyGradients {
   MUSTER_KERNEL_CODE static void run(Block& block, const Args& a) {
     const AttentionSize& size = a.size;
     const std::size_t width = size.width();
+    const std::size_t stride = 3 * width;
     const HeadPlace place = head_place(size, block.y());
     const float scale = attention_scale(size.head_size);
     auto states = block.template per_thread<State>();
     plain_rows(block, size.time, [&](auto& warp, unsigned row) {
-      const std::size_t own = place.qkv + row * 3 * width;
+      const std::size_t own = place.qkv + row * stride;
       warp.each([&](Thread t) {
         load_row(t, a.qkv + own + width, size.head_size, states[t].k);
         load_row(t, a.qkv + own + 2 * width, size.head_size, states[t].v);
@@ -174,7 +175,7 @@ struct PlainKeyGradients {
       for (unsigned query = row; query < size.time; ++query) {
         warp.each([&](Thread t) {
           State& s = states[t];
-          load_row(t, a.qkv + place.qkv + query * 3 * width, size.head_size, s.q);
+          load_row(t, a.qkv + place.qkv + query * stride, size.head_size, s.q);
           load_row(t, a.d_out + place.out + query * width, size.head_size, s.d_out);
           s.pair = {row_dot(s.q, s.k), row_dot(s.d_out, s.v)};
         });
@@ -209,17 +210,18 @@ struct PlainQueryGradient {
   MUSTER_KERNEL_CODE static void run(Block& block, const Args& a) {
     const AttentionSize& size = a.size;
     const std::size_t width = size.width();
+    const std::size_t stride = 3 * width;
     const HeadPlace place = head_place(size, block.y());
     const float scale = attention_scale(size.head_size);
     auto states = block.template per_thread<State>();
     plain_rows(block, size.time, [&](auto& warp, unsigned row) {
-      const std::size_t own = place.qkv + row * 3 * width;
+      const std::size_t own = place.qkv + row * stride;
       warp.each([&](Thread t) {
         load_row(t, a.qkv + own, size.head_size, states[t].q);
         load_row(t, a.d_out + place.out + row * width, size.head_size, states[t].d_out);
       });
       for (unsigned key = 0; key <= row; ++key) {
-        const std::size_t other = place.qkv + key * 3 * width;
+        const std::size_t other = place.qkv + key * stride;
         warp.each([&](Thread t) {
           State& s = states[t];
           float v[kPlainEach];

@@ -161,7 +161,7 @@ MUSTER_KERNEL_CODE void times_rows(Warp& warp, const T& tile, unsigned k, F oper
     for (unsigned i = 0; i < 2; ++i) {
       warp.template mma<S>([&](Thread t) {
         const StepOperands o = operands_of(t);
-        return MmaOperands{o.a, o.b + 2 * i, o.c[n + i]};
+        return MmaOperands{o.a, &o.b[2 * i], o.c[n + i]};
       });
     }
   }
@@ -181,7 +181,7 @@ MUSTER_KERNEL_CODE void times_columns(Warp& warp, const T& tile, unsigned k, F o
     for (unsigned i = 0; i < 2; ++i) {
       warp.template mma<S>([&](Thread t) {
         const StepOperands o = operands_of(t);
-        return MmaOperands{o.a, o.b + 2 * i, o.c[n + i]};
+        return MmaOperands{o.a, &o.b[2 * i], o.c[n + i]};
       });
     }
   }
