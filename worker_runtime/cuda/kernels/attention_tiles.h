@@ -158,10 +158,10 @@ MUSTER_KERNEL_CODE void times_rows(Warp& warp, const T& tile, unsigned k, F oper
                         operands_of(t).b};
     });
     MUSTER_UNROLL
-    for (unsigned i = 0; i < 2; ++i) {
+    for (unsigned i = 0; i < 4; i += 2) {
       warp.template mma<S>([&](Thread t) {
         const StepOperands o = operands_of(t);
-        return MmaOperands{o.a, &o.b[2 * i], o.c[n + i]};
+        return MmaOperands{o.a, o.b + i, o.c[n + i / 2]};
       });
     }
   }
@@ -178,10 +178,10 @@ MUSTER_KERNEL_CODE void times_columns(Warp& warp, const T& tile, unsigned k, F o
                         operands_of(t).b};
     });
     MUSTER_UNROLL
-    for (unsigned i = 0; i < 2; ++i) {
+    for (unsigned i = 0; i < 4; i += 2) {
       warp.template mma<S>([&](Thread t) {
         const StepOperands o = operands_of(t);
-        return MmaOperands{o.a, &o.b[2 * i], o.c[n + i]};
+        return MmaOperands{o.a, o.b + i, o.c[n + i / 2]};
       });
     }
   }
