@@ -21,3 +21,7 @@ muster_test(cuda_device_test LABEL unit SOURCES ${cuda_device_sources} LINK must
 if(MUSTER_CUDA_HEADERS)
   target_include_directories(cuda_device_test SYSTEM PRIVATE ${MUSTER_CUDA_HEADERS})
 endif()
+
+muster_test(cuda_nccl_test LABEL unit
+  SOURCES unit/cuda/nccl_api_test.cc
+  LINK muster::cuda_nccl)

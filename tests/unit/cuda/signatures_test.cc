@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Our declarations of the driver's functions against NVIDIA's own header, where a toolkit is found.
-// That header comes first: it gives some functions the names of their present forms, here and in
-// our table alike.
+// Our declarations of the driver's functions, cuBLASLt's and NCCL's against NVIDIA's own headers,
+// where a toolkit is found. Those come first: cuda.h gives some functions the names of their
+// present forms, here and in our table alike.
 #include <cublasLt.h>
 #include <cuda.h>
+#if __has_include(<nccl.h>)  // a package of its own
+#include <nccl.h>
+#endif
 #include <type_traits>
 
 #include <catch2/catch.hpp>
 
 #include "worker_runtime/cuda/blas_api.h"
 #include "worker_runtime/cuda/driver_api.h"
+#include "worker_runtime/cuda/nccl_api.h"
 
 namespace muster::runtime::cuda {
 namespace {
@@ -99,6 +103,49 @@ static_assert(kLtEpilogueBias == CUBLASLT_EPILOGUE_BIAS);
 static_assert(kLtWorkspace == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
 static_assert(kLtReductions == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK);
 static_assert(kLtReduceInComputeType == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+
+#ifdef NCCL_VERSION_CODE
+// NCCL: enumerations are ints, identifiers and configurations are structures laid out alike.
+template <>
+struct Plain<ncclUniqueId> {
+  using Type = NcclId;
+};
+template <>
+struct Plain<ncclConfig_t> {
+  using Type = NcclConfig;
+};
+#define MUSTER_SAME_NCCL(result, name, ...) \
+  static_assert(same<decltype(&name), decltype(NcclApi::name)>, #name);
+MUSTER_NCCL(MUSTER_SAME_NCCL)
+#if NCCL_VERSION_CODE >= 22703
+MUSTER_NCCL_OPTIONAL(MUSTER_SAME_NCCL)
+#endif
+
+static_assert(sizeof(NcclId) == sizeof(ncclUniqueId));
+static_assert(kNcclSuccess == ncclSuccess && kNcclInProgress == ncclInProgress);
+static_assert(kNcclCudaError == ncclUnhandledCudaError && kNcclSystemError == ncclSystemError);
+static_assert(kNcclInternalError == ncclInternalError && kNcclRemoteError == ncclRemoteError);
+static_assert(kNcclInvalidArgument == ncclInvalidArgument);
+static_assert(kNcclInvalidUsage == ncclInvalidUsage);
+static_assert(kNcclU8 == ncclUint8 && kNcclU64 == ncclUint64 && kNcclF16 == ncclFloat16);
+static_assert(kNcclF32 == ncclFloat32 && kNcclF64 == ncclFloat64 && kNcclBf16 == ncclBfloat16);
+static_assert(kNcclSum == ncclSum);
+#if NCCL_VERSION_CODE >= 22800
+static_assert(sizeof(NcclConfig) == sizeof(ncclConfig_t));
+#define MUSTER_SAME_FIELD(ours, theirs) \
+  static_assert(offsetof(NcclConfig, ours) == offsetof(ncclConfig_t, theirs), #theirs);
+MUSTER_SAME_FIELD(version, version)
+MUSTER_SAME_FIELD(blocking, blocking)
+MUSTER_SAME_FIELD(net_name, netName)
+MUSTER_SAME_FIELD(split_share, splitShare)
+MUSTER_SAME_FIELD(traffic_class, trafficClass)
+MUSTER_SAME_FIELD(comm_name, commName)
+MUSTER_SAME_FIELD(nvls_ctas, nvlsCTAs)
+MUSTER_SAME_FIELD(channels_per_net_peer, nChannelsPerNetPeer)
+MUSTER_SAME_FIELD(nvlink_centric_sched, nvlinkCentricSched)
+static_assert(NCCL_CONFIG_UNDEF_INT == INT_MIN);
+#endif
+#endif
 
 static_assert(kCuOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
 static_assert(kCuNotInitialized == CUDA_ERROR_NOT_INITIALIZED);
