@@ -23,5 +23,6 @@ if(MUSTER_CUDA_HEADERS)
 endif()
 
 muster_test(cuda_nccl_test LABEL unit
-  SOURCES unit/cuda/nccl_api_test.cc
+  SOURCES unit/cuda/nccl_api_test.cc unit/cuda/nccl_compatibility_test.cc
+          unit/cuda/nccl_settings_test.cc
   LINK muster::cuda_nccl)
