@@ -24,5 +24,6 @@ endif()
 
 muster_test(cuda_nccl_test LABEL unit
   SOURCES unit/cuda/nccl_api_test.cc unit/cuda/nccl_compatibility_test.cc
-          unit/cuda/nccl_settings_test.cc
+          unit/cuda/nccl_settings_test.cc unit/cuda/nccl_core_test.cc
+          unit/cuda/nccl_positions_test.cc
   LINK muster::cuda_nccl)
