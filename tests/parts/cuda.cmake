@@ -22,8 +22,11 @@ if(MUSTER_CUDA_HEADERS)
   target_include_directories(cuda_device_test SYSTEM PRIVATE ${MUSTER_CUDA_HEADERS})
 endif()
 
+# NCCL without a network: ranks are threads, collectives run on the fake driver's streams.
+muster_library(fake_nccl SOURCES support/fake_cuda/nccl.cc support/fake_cuda/nccl_collectives.cc
+  LINK muster::fake_cuda muster::cuda_nccl)
 muster_test(cuda_nccl_test LABEL unit
   SOURCES unit/cuda/nccl_api_test.cc unit/cuda/nccl_compatibility_test.cc
           unit/cuda/nccl_settings_test.cc unit/cuda/nccl_core_test.cc
           unit/cuda/nccl_positions_test.cc
-  LINK muster::cuda_nccl)
+  LINK muster::fake_nccl)

@@ -20,7 +20,7 @@ CuResult module_load(CuModule* module, const void* image) {
 CuResult module_unload(CuModule module) {
   return in_context("cuModuleUnload", [&](State& state, Lock& lock) {
     if (state.modules.erase(module) == 0) return kCuInvalidHandle;
-    state.drain_all(lock);
+    state.drain_all(lock, fake_context->device);
     delete module;
     return kCuSuccess;
   });

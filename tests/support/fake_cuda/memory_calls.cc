@@ -26,7 +26,7 @@ CuResult memory_allocate(CuAddress* at, std::size_t size) {
 }
 CuResult memory_free(CuAddress at) {
   return in_context("cuMemFree", [&](State& state, Lock& lock) {
-    state.drain_all(lock);  // as a real one waits
+    state.drain_all(lock, fake_context->device);  // as a real one waits
     return state.release(pointer(at), false) ? kCuSuccess : kCuInvalidValue;
   });
 }
@@ -39,7 +39,7 @@ CuResult host_allocate(void** at, std::size_t size, unsigned) {
 }
 CuResult host_free(void* at) {
   return in_context("cuMemFreeHost", [&](State& state, Lock& lock) {
-    state.drain_all(lock);
+    state.drain_all(lock, fake_context->device);
     return state.release(at, true) ? kCuSuccess : kCuInvalidValue;
   });
 }

@@ -37,6 +37,10 @@ namespace muster::runtime::cuda {
 struct Operation {
   std::string name;  // for the log; empty: none
   std::function<void()> run;
+  // Where given: it cannot run before this says so (a collective, until all ranks are there).
+  // Asked with the driver's lock held, by whoever advances the stream; State::changed wakes those
+  // who wait for it.
+  std::function<bool()> ready;
   CUevent_st* waits_for = nullptr;  // until its record number `count` has run
   CUevent_st* records = nullptr;    // … or this is that record
   std::uint64_t count = 0;
@@ -44,6 +48,7 @@ struct Operation {
 }  // namespace muster::runtime::cuda
 struct CUstream_st {
   int number = 0;
+  int device = 0;
   std::deque<muster::runtime::cuda::Operation> queue;
   bool running = false;  // by some thread
 };
@@ -82,12 +87,17 @@ struct FakeDriver::State {
 
   // ---- queues
 
-  // Runs the stream's first operation; false: it has none. What it waits for runs before.
-  bool advance(Lock& lock, CUstream_st* stream);
-  // Until the event's record number `count` has run.
-  void finish(Lock& lock, CUevent_st* event, std::uint64_t count);
+  enum class Patience : std::uint8_t { kWait, kTry };
+
+  // Runs the stream's first operation; false: it has none, or (kTry) none that can run now. What
+  // it waits for runs before.
+  bool advance(Lock& lock, CUstream_st* stream, Patience patience = Patience::kWait);
+  // Until the event's record number `count` has run; false (kTry): it cannot now.
+  bool finish(Lock& lock, CUevent_st* event, std::uint64_t count,
+              Patience patience = Patience::kWait);
   void drain(Lock& lock, CUstream_st* stream);
-  void drain_all(Lock& lock);
+  // All streams of one device.
+  void drain_all(Lock& lock, int device);
   void add(Lock& lock, CUstream_st* stream, Operation operation);
   CuResult failure(const char* function) const;
 
@@ -101,6 +111,7 @@ struct FakeDriver::State {
   std::map<void*, Allocation> allocations;
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
+  std::vector<std::unique_ptr<CUevent_st>> dead_events;  // queues may still name them
   std::set<CUmod_st*> modules;
   std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
   int last_stream = 0;

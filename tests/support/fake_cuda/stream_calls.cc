@@ -12,6 +12,7 @@ CuResult stream_create(CuStream* stream, unsigned) {
   return in_context("cuStreamCreate", [&](State& state, Lock&) {
     *stream = new CUstream_st;
     (*stream)->number = ++state.last_stream;
+    (*stream)->device = fake_context->device;
     state.streams.insert(*stream);
     return kCuSuccess;
   });
@@ -26,7 +27,8 @@ CuResult stream_destroy(CuStream stream) {
 }
 CuResult stream_query(CuStream stream) {
   return on_stream("cuStreamQuery", stream, [&](State& state, Lock& lock) {
-    if (!stream->running) state.advance(lock, stream);  // asking again and again must get there
+    // Asking again and again must get there.
+    if (!stream->running) state.advance(lock, stream, State::Patience::kTry);
     return stream->queue.empty() && !stream->running ? kCuSuccess : kCuNotReady;
   });
 }
@@ -54,11 +56,9 @@ CuResult event_create(CuEvent* event, unsigned) {
   });
 }
 CuResult event_destroy(CuEvent event) {
-  return in_context("cuEventDestroy", [&](State& state, Lock& lock) {
-    if (!state.events.contains(event)) return kCuInvalidHandle;
-    state.drain_all(lock);  // somebody may still wait for it
-    state.events.erase(event);
-    delete event;
+  return in_context("cuEventDestroy", [&](State& state, Lock&) {
+    if (state.events.erase(event) == 0) return kCuInvalidHandle;
+    state.dead_events.emplace_back(event);
     return kCuSuccess;
   });
 }
@@ -77,7 +77,7 @@ CuResult event_query(CuEvent event) {
   return in_context("cuEventQuery", [&](State& state, Lock& lock) {
     if (!state.events.contains(event)) return kCuInvalidHandle;
     if (event->done < event->recorded && !event->stream->running) {
-      state.advance(lock, event->stream);
+      state.advance(lock, event->stream, State::Patience::kTry);
     }
     return event->done < event->recorded ? kCuNotReady : kCuSuccess;
   });
