@@ -26,7 +26,9 @@ endif()
 muster_library(fake_nccl SOURCES support/fake_cuda/nccl.cc support/fake_cuda/nccl_collectives.cc
   LINK muster::fake_cuda muster::cuda_nccl)
 muster_test(cuda_nccl_test LABEL unit
-  SOURCES unit/cuda/nccl_api_test.cc unit/cuda/nccl_compatibility_test.cc
-          unit/cuda/nccl_settings_test.cc unit/cuda/nccl_core_test.cc
-          unit/cuda/nccl_positions_test.cc
+  SOURCES unit/cuda/nccl_api_test.cc unit/cuda/nccl_communicator_test.cc
+          unit/cuda/nccl_compatibility_test.cc unit/cuda/nccl_core_test.cc
+          unit/cuda/nccl_faults_test.cc unit/cuda/nccl_meeting_test.cc
+          unit/cuda/nccl_overlap_test.cc unit/cuda/nccl_positions_test.cc
+          unit/cuda/nccl_settings_test.cc
   LINK muster::fake_nccl)
