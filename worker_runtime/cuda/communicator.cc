@@ -282,6 +282,11 @@ absl::Status Communicator::status_locked() const {
   }
 }
 
+std::uint64_t Communicator::fingerprint() const {
+  const std::lock_guard lock(mutex_);
+  return core_.fingerprint();
+}
+
 RankEnd Communicator::end() const {
   const std::lock_guard lock(mutex_);
   return core_.end();

@@ -91,6 +91,8 @@ class Communicator {
   // Waits for what is outstanding and closes in order, together with the other ranks.
   absl::Status close();
 
+  // For the step's control all-reduce (Control::fingerprint): see communicator_core.h.
+  std::uint64_t fingerprint() const;
   // exit_code 0: it has not failed.
   RankEnd end() const;
   CommunicatorState state() const;

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "proto/base/check.h"
+#include "proto/base/rng.h"
 
 namespace muster::runtime::cuda {
 namespace {
@@ -73,6 +74,8 @@ std::uint64_t CommunicatorCore::enqueue(NcclOperation operation, int type, std::
   MUSTER_CHECK(!full());
   ++enqueued_;
   ring_[enqueued_ % ring_.size()] = {enqueued_, operation, type, count, now, false};
+  const auto kind = static_cast<std::uint64_t>(operation) << 8U | static_cast<std::uint64_t>(type);
+  fingerprint_ = Rng::mix(Rng::mix(fingerprint_ + kind) + count);
   return enqueued_;
 }
 

@@ -96,6 +96,9 @@ class CommunicatorCore {
   bool full() const { return enqueued_ - finished_ >= ring_.size(); }
   std::uint64_t enqueued() const { return enqueued_; }
   std::uint64_t finished() const { return finished_; }
+  // Of all collectives so far, in their order; ranks that agree have the same. NCCL does not check
+  // that counts are equal: it may hang, or leave a wrong tail.
+  std::uint64_t fingerprint() const { return fingerprint_; }
   const CollectiveRecord& record(std::uint64_t sequence) const {
     return ring_[sequence % ring_.size()];
   }
@@ -135,6 +138,7 @@ class CommunicatorCore {
   bool published_ = false;
   bool aborted_ = false;
   std::uint64_t failed_at_ = 0;
+  std::uint64_t fingerprint_ = 0;
   RankEnd end_;
 };
 

@@ -46,7 +46,7 @@ TEST_CASE("sums of all ranks arrive everywhere, whatever the order of things") {
     {
       Ranks ranks(s.ranks, s.pace, s.seed, {.launch_polls = s.launch_polls});
       ranks.start_all([&](int rank, const DevicePointer& device) {
-        auto comm = must(ranks.connect(rank, device));
+        auto comm = ranks.connect_all(rank, device);
         const auto compute = must(device->make_stream());
         const auto ready = must(device->make_event());
         const Memory data = must(device->allocate(40));
@@ -87,7 +87,7 @@ TEST_CASE("parts are scattered and gathered in rank order, and a root's word goe
   std::vector<std::vector<float>> sums(kRanks);
   std::vector<std::vector<std::uint16_t>> words(kRanks);
   ranks.start_all([&](int rank, const DevicePointer& device) {
-    auto comm = must(ranks.connect(rank, device));
+    auto comm = ranks.connect_all(rank, device);
     const auto compute = must(device->make_stream());
     const auto ready = must(device->make_event());
     const Memory data = must(device->allocate(24));
@@ -115,7 +115,7 @@ TEST_CASE("16-bit sums are added in FP32 and rounded once by the fake") {
   Ranks ranks(2, Pace::kLazy);
   std::vector<std::uint16_t> got;
   ranks.start_all([&](int rank, const DevicePointer& device) {
-    auto comm = must(ranks.connect(rank, device));
+    auto comm = ranks.connect_all(rank, device);
     const auto compute = must(device->make_stream());
     const auto ready = must(device->make_event());
     const Memory data = must(device->allocate(2));
@@ -134,7 +134,7 @@ TEST_CASE("16-bit sums are added in FP32 and rounded once by the fake") {
 TEST_CASE("a slow start is waited for; a communicator that is left behind is aborted") {
   Ranks ranks(2, Pace::kLazy, 1, {.initial_polls = 200});
   ranks.start_all([&](int rank, const DevicePointer& device) {
-    const auto comm = must(ranks.connect(rank, device));
+    const auto comm = ranks.connect_all(rank, device);
     MUSTER_CHECK(comm->state() == CommunicatorState::kReady);
   });
   ranks.finish();
@@ -146,7 +146,7 @@ TEST_CASE("a slow start is waited for; a communicator that is left behind is abo
 TEST_CASE("what a rank does wrong itself is refused at the call, and ends it") {
   Ranks ranks(1);
   ranks.start(0, [&](int rank, const DevicePointer& device) {
-    auto comm = must(ranks.connect(rank, device));
+    auto comm = ranks.connect_all(rank, device);
     const auto compute = must(device->make_stream());
     const auto ready = must(device->make_event());
     const Memory data = must(device->allocate(16));

@@ -292,6 +292,32 @@ TEST_CASE("as many collectives are outstanding as there are places") {
   }
 }
 
+TEST_CASE("ranks that did the same have the same fingerprint, and no others") {
+  struct One {
+    NcclOperation operation;
+    int type;
+    std::uint64_t count;
+  };
+  const auto of = [](const std::vector<One>& all) {
+    CommunicatorCore core(0, kLimits, 8);
+    core.begin(at(0s));
+    REQUIRE(core.look(sight(0s)) == Action::kReady);
+    for (const One& one : all)
+      core.enqueue(one.operation, one.type, one.count, at(1s));
+    return core.fingerprint();
+  };
+  const One a{NcclOperation::kAllReduce, kNcclF32, 64};
+  const One b{NcclOperation::kAllReduce, kNcclF32, 65};
+  const One c{NcclOperation::kAllReduce, kNcclBf16, 64};
+  const One d{NcclOperation::kAllGather, kNcclF32, 64};
+  CHECK(of({a, b}) == of({a, b}));
+  const std::vector<std::uint64_t> others{of({}),  of({a}),    of({b}),    of({c}),
+                                          of({d}), of({a, b}), of({b, a}), of({a, a})};
+  for (std::size_t i = 0; i < others.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      CHECK(others[i] != others[j]);
+}
+
 // Whatever happens in whatever order: ready at most once and first; one failure, published at most
 // once, aborted at most once, ended exactly once; never later than the deadlines allow; and never a
 // failure without a reason for one.

@@ -50,7 +50,7 @@ void wait_until_begun(const FakeDriver& driver, const std::string& what) {
 TEST_CASE("a rank that does not come to a collective: deadline here, victims elsewhere") {
   Ranks ranks(3);
   ranks.start_all([&](int rank, const DevicePointer& device) {
-    auto comm = must(ranks.connect(rank, device));
+    auto comm = ranks.connect_all(rank, device);
     MUSTER_CHECK(train(ranks, *comm, device, rank, rank == 2 ? 1 : 2).ok() == (rank == 2));
     if (rank == 2) ranks.await("over");
   });
@@ -94,7 +94,7 @@ TEST_CASE("an asynchronous error ends its rank, and the store tells the others")
     Ranks ranks(2);
     ranks.nccl.fail_at(1, 3, c.error);
     ranks.start_all([&](int rank, const DevicePointer& device) {
-      auto comm = must(ranks.connect(rank, device));
+      auto comm = ranks.connect_all(rank, device);
       MUSTER_CHECK(!train(ranks, *comm, device, rank, 4).ok());
     });
     const RankEnd own = ranks.wait_for_end(1);
@@ -123,7 +123,7 @@ TEST_CASE("an abort that hangs does not keep the process") {
   ranks.nccl.fail_at(1, 1, kNcclCudaError);
   ranks.nccl.hold_aborts();
   ranks.start_all([&](int rank, const DevicePointer& device) {
-    auto comm = must(ranks.connect(rank, device));
+    auto comm = ranks.connect_all(rank, device);
     (void)train(ranks, *comm, device, rank, 1);
   });
   ranks.nccl.wait_for_aborts(2);
@@ -141,7 +141,7 @@ TEST_CASE("a thread that never comes back from NCCL keeps neither the abort's de
   Ranks ranks(2);
   ranks.nccl.hold_calls(0);
   ranks.start_all([&](int rank, const DevicePointer& device) {
-    auto comm = must(ranks.connect(rank, device));
+    auto comm = ranks.connect_all(rank, device);
     (void)train(ranks, *comm, device, rank, 1);
   });
   wait_until_begun(ranks.driver, "all_reduce 4 begins");  // rank 1's
@@ -167,7 +167,7 @@ TEST_CASE("a store that does not answer, or answers with errors, delays the end 
   Ranks ranks(1);
   ranks.nccl.fail_at(0, 1, kNcclRemoteError);
   ranks.start(0, [&](int rank, const DevicePointer& device) {
-    auto comm = must(ranks.connect(rank, device));
+    auto comm = ranks.connect_all(rank, device);
     if (frozen) {
       ranks.store.freeze(true);
     } else {
@@ -192,7 +192,7 @@ TEST_CASE("a store that does not answer, or answers with errors, delays the end 
 TEST_CASE("ranks that disagree hang in NCCL; the deadline ends them, and they say in what") {
   Ranks ranks(2);
   ranks.start_all([&](int rank, const DevicePointer& device) {
-    auto comm = must(ranks.connect(rank, device));
+    auto comm = ranks.connect_all(rank, device);
     MUSTER_CHECK(!train(ranks, *comm, device, rank, 1, rank == 0 ? 4 : 8).ok());
   });
   wait_until_begun(ranks.driver, "all_reduce 4 begins");
@@ -214,7 +214,7 @@ TEST_CASE("ranks that disagree hang in NCCL; the deadline ends them, and they sa
 TEST_CASE("asked to stop, a rank whose peers are gone leaves after two seconds") {
   Ranks ranks(2);
   ranks.start_all([&](int rank, const DevicePointer& device) {
-    auto comm = must(ranks.connect(rank, device));
+    auto comm = ranks.connect_all(rank, device);
     if (rank == 0) (void)train(ranks, *comm, device, rank, 1);
     if (rank == 1) ranks.await("over");
   });

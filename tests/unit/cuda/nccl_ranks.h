@@ -27,6 +27,16 @@
 
 namespace muster::runtime::cuda {
 
+// CHECK is not for several threads: these end the process and name the line.
+template <class T>
+T must(absl::StatusOr<T> made) {
+  if (!made.ok()) check_failed(made.status().ToString().c_str(), __FILE__, __LINE__);
+  return *std::move(made);
+}
+inline void must(const absl::Status& status) {
+  if (!status.ok()) check_failed(status.ToString().c_str(), __FILE__, __LINE__);
+}
+
 class FakeStore : public GenerationStore {
  public:
   absl::Status set(const std::string& key, const std::string& value) override {
@@ -146,6 +156,14 @@ class Ranks {
     return Communicator::connect(nccl.api(), device, store, options(rank));
   }
 
+  // Of all ranks, before any of them goes on.
+  std::unique_ptr<Communicator> connect_all(int rank, const std::shared_ptr<Device>& device) {
+    auto comm = must(connect(rank, device));
+    signal("up");
+    await("up", size_);
+    return comm;
+  }
+
   // As told to `failed` (the first time) and to `end`.
   struct Ends {
     std::vector<RankEnd> failed;
@@ -222,15 +240,5 @@ class Ranks {
   std::map<std::string, int> signals_;
   std::vector<std::thread> threads_;
 };
-
-// CHECK is not for several threads: these end the process and name the line.
-template <class T>
-T must(absl::StatusOr<T> made) {
-  if (!made.ok()) check_failed(made.status().ToString().c_str(), __FILE__, __LINE__);
-  return *std::move(made);
-}
-inline void must(const absl::Status& status) {
-  if (!status.ok()) check_failed(status.ToString().c_str(), __FILE__, __LINE__);
-}
 
 }  // namespace muster::runtime::cuda
