@@ -4,6 +4,7 @@
 #include "tests/support/fake_cuda/nccl.h"
 
 #include <cstring>
+#include <limits>
 
 #include "proto/base/check.h"
 #include "tests/support/fake_cuda/nccl_state.h"
@@ -18,11 +19,12 @@ void FakeNccl::State::wait_while(Lock& lock, const bool& held) {
 
 // As a non-blocking call: at once, or after some questions.
 NcclResult FakeNccl::State::start(FakeComm& comm, std::function<void()> launch) {
-  if (options.launch_polls == 0) {
+  const bool never = never_launched.contains({comm.rank, comm.calls});
+  if (options.launch_polls == 0 && !never) {
     launch();
     return kNcclSuccess;
   }
-  comm.polls = options.launch_polls;
+  comm.polls = never ? std::numeric_limits<int>::max() : options.launch_polls;
   comm.launch = std::move(launch);
   return kNcclInProgress;
 }
@@ -148,6 +150,7 @@ NcclResult finalize(NcclComm handle) {
 void leave(FakeComm& comm) {
   comm.sealed = true;
   comm.aborted = true;
+  comm.launch = nullptr;  // holds on to the communicator
   comm.clique->members[static_cast<std::size_t>(comm.rank)] = nullptr;
   --fake_nccl->alive;
   fake_driver->changed.notify_all();
@@ -165,6 +168,7 @@ NcclResult destroy(NcclComm handle) {
 NcclResult abort(NcclComm handle) {
   Lock lock(fake_driver->mutex);
   MUSTER_CHECK(!handle->comm->sealed);
+  MUSTER_CHECK(!handle->comm->entered);
   handle->comm->sealed = true;
   ++fake_nccl->aborts;
   fake_driver->changed.notify_all();
@@ -208,6 +212,11 @@ NcclApi FakeNccl::api() const {
 void FakeNccl::fail_at(int rank, int nth, NcclResult error) {
   const Lock lock(fake_driver->mutex);
   state_->failures[{rank, nth}] = error;
+}
+
+void FakeNccl::never_launch(int rank, int nth) {
+  const Lock lock(fake_driver->mutex);
+  state_->never_launched[{rank, nth}] = true;
 }
 
 void FakeNccl::never_ready(int rank) {

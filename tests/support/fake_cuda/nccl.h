@@ -6,7 +6,8 @@
 //
 // As strict as the real one is, or may be:
 //   - a call on a communicator that is not ready, or whose last call is still in progress, is
-//     refused; one while it is being aborted, or afterwards, ends the process;
+//     refused; one while it is being aborted, or afterwards, ends the process, as does an abort
+//     while a thread is inside a call;
 //   - ranks that differ in operation, count, type or root hang, for ever;
 //   - an id serves one communicator; two ranks on one device are refused on all ranks;
 //   - buffers must be memory of the rank's own device;
@@ -43,6 +44,8 @@ class FakeNccl {
   // From its `nth` collective (from 1) on, `rank`'s communicator has this asynchronous error, and
   // its part in that collective never runs.
   void fail_at(int rank, int nth, NcclResult error);
+  // `rank`'s `nth` collective stays in progress and never reaches its stream.
+  void never_launch(int rank, int nth);
   // `rank`'s communicator never becomes ready, nor does anybody else's.
   void never_ready(int rank);
   // `rank`'s next calls of collectives do not return until release(): a thread stuck in NCCL.

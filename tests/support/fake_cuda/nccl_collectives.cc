@@ -169,7 +169,11 @@ NcclResult collective(const FakePart& part, NcclComm handle, CuStream stream,
   const std::shared_ptr<FakeComm> comm = handle->comm;
   MUSTER_CHECK(!comm->sealed);
   const auto held = fake_nccl->calls_held.find(comm->rank);
-  if (held != fake_nccl->calls_held.end()) fake_nccl->wait_while(lock, held->second);
+  if (held != fake_nccl->calls_held.end()) {
+    comm->entered = true;
+    fake_nccl->wait_while(lock, held->second);
+    comm->entered = false;
+  }
   const bool mid = !comm->ready || comm->polls > 0 || comm->launch || comm->finalized;
   const std::size_t unit = fake_nccl_size(part.type);
   if (comm->error != kNcclSuccess) return comm->error;

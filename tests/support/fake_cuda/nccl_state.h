@@ -60,6 +60,7 @@ struct FakeComm {
   bool aborted = false;  // its operations may go
   bool finalized = false;
   int calls = 0;
+  bool entered = false;  // some thread is inside a call
   NcclResult error = kNcclSuccess;
 };
 
@@ -74,6 +75,7 @@ struct FakeNccl::State {
   std::uint64_t ids = 0;
   std::map<std::string, std::shared_ptr<FakeClique>> cliques;
   std::map<std::pair<int, int>, NcclResult> failures;  // (rank, nth)
+  std::map<std::pair<int, int>, bool> never_launched;  // (rank, nth)
   std::map<int, bool> never_ready;
   std::map<int, bool> calls_held;
   bool aborts_held = false;

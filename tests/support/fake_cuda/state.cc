@@ -10,7 +10,7 @@
 namespace muster::runtime::cuda {
 
 FakeDriver::State* fake_driver = nullptr;
-thread_local CUctx_st* fake_context = nullptr;
+constinit thread_local CUctx_st* fake_context = nullptr;
 
 void* FakeDriver::State::allocate(std::size_t size, int device) {
   void* memory = ::operator new (size, std::align_val_t{256});

@@ -121,7 +121,8 @@ struct FakeDriver::State {
 
 // The one that exists, and the calling thread's context.
 extern FakeDriver::State* fake_driver;
-extern thread_local CUctx_st* fake_context;
+// constinit: read straight, not through a wrapper that the sanitizers stumble over.
+extern constinit thread_local CUctx_st* fake_context;
 
 inline void* pointer(CuAddress at) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(at));

@@ -162,6 +162,19 @@ TEST_CASE("a thread that never comes back from NCCL keeps neither the abort's de
   ranks.finish();
 }
 
+TEST_CASE("a collective that NCCL never launches is not taken for the one before it in its place") {
+  Ranks ranks(1);
+  ranks.nccl.never_launch(0, 9);  // of eight places it has the first's
+  ranks.start(0, [&](int rank, const DevicePointer& device) {
+    auto comm = ranks.connect_all(rank, device);
+    MUSTER_CHECK(absl::IsDeadlineExceeded(train(ranks, *comm, device, rank, 9)));
+  });
+  ranks.await("rank 0", 8);
+  ranks.pass_until_failure(10s);
+  CHECK(ranks.wait_for_end(0) ==
+        RankEnd{83, "all-reduce 9 (f32 x 4) did not begin within 5m", false, -1});
+}
+
 TEST_CASE("a store that does not answer, or answers with errors, delays the end and no more") {
   const bool frozen = GENERATE(true, false);
   Ranks ranks(1);
