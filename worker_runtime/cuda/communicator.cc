@@ -160,7 +160,7 @@ absl::StatusOr<std::uint64_t> Communicator::broadcast(void* data, std::size_t co
 absl::StatusOr<std::uint64_t> Communicator::run(NcclOperation operation, int type,
                                                 std::size_t count, const Event& ready,
                                                 const Call& call) {
-  const auto sequence = reserve(operation, type, count);
+  auto sequence = reserve(operation, type, count);
   if (!sequence.ok()) return sequence;
   const Slot& slot = slots_[*sequence % slots_.size()];
   absl::Status launched = launch(slot, ready, call);

@@ -126,7 +126,7 @@ class Communicator {
   Sight see();        // with mutex_ held
   void see_device();  // with mutex_ held
   void see_nccl();    // with mutex_ held
-  void publish(FirstCause cause, Position position);
+  void publish(const FirstCause& cause, const Position& position);
   void tell_position(const Position& position);
   Findings find_out(const Position& position);
   void abort();

@@ -122,7 +122,7 @@ void Communicator::act(Action action, std::unique_lock<std::mutex>& lock) {
 }
 
 // The first rank to count itself writes the reason; the others read it.
-void Communicator::publish(FirstCause cause, Position position) {
+void Communicator::publish(const FirstCause& cause, const Position& position) {
   tell_position(position);
   const std::string key = nccl_key(options_.generation, "failed");
   std::optional<FirstCause> first;

@@ -111,6 +111,7 @@ std::vector<NcclSetting> settings_in_force(const std::vector<std::string>& envir
     for (const NcclSetting& setting : file)
       found.try_emplace(setting.name, setting);
   std::vector<NcclSetting> settings;
+  settings.reserve(found.size());
   for (auto& [name, setting] : found)
     settings.push_back(std::move(setting));
   return settings;
@@ -121,8 +122,8 @@ std::vector<std::string> describe_settings(const std::vector<NcclSetting>& setti
   if (settings.empty()) return lines;
   std::string all = "NCCL settings:";
   for (const NcclSetting& setting : settings) {
-    all += " " + setting.name + "=" + setting.value;
-    if (setting.source != kEnvironment) all += " (" + setting.source + ")";
+    all.append(" ").append(setting.name).append("=").append(setting.value);
+    if (setting.source != kEnvironment) all.append(" (").append(setting.source).append(")");
   }
   lines.push_back(all);
   for (const NcclSetting& setting : settings) {

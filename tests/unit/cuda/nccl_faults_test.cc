@@ -5,6 +5,8 @@
 // clock.
 #include <memory>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -173,6 +175,28 @@ TEST_CASE("a collective that NCCL never launches is not taken for the one before
   ranks.pass_until_failure(10s);
   CHECK(ranks.wait_for_end(0) ==
         RankEnd{83, "all-reduce 9 (f32 x 4) did not begin within 5m", false, -1});
+}
+
+TEST_CASE("a process whose training thread sits in a stream ends with the code all the same") {
+  const ::pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    Ranks ranks(2);
+    ranks.start_all([&](int rank, const DevicePointer& device) {
+      CommunicatorOptions options = ranks.options(rank);
+      if (rank == 0) options.end = [](const RankEnd& end) { ::_exit(end.exit_code); };
+      auto comm = must(Communicator::connect(ranks.nccl.api(), device, ranks.store, options));
+      if (rank == 0) (void)train(ranks, *comm, device, rank, 1);
+      ranks.await("never");
+    });
+    wait_until_begun(ranks.driver, "all_reduce 4 begins");
+    ranks.pass_until_failure(10s);
+    ranks.await("never");
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 83);
 }
 
 TEST_CASE("a store that does not answer, or answers with errors, delays the end and no more") {
