@@ -32,3 +32,6 @@ muster_test(cuda_nccl_test LABEL unit
           unit/cuda/nccl_overlap_test.cc unit/cuda/nccl_positions_test.cc
           unit/cuda/nccl_settings_test.cc
   LINK muster::fake_nccl)
+
+muster_test(cuda_model_test LABEL unit TIMEOUT 300
+  SOURCES unit/cuda/device_gpt_test.cc LINK muster::cuda_model muster::fake_cuda gomp)

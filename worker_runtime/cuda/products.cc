@@ -134,18 +134,18 @@ absl::Status DeviceProducts::make(const DeviceProduct& p, Plan& plan) {
   LtObject preference = nullptr;
   LtHeuristicResult found;
   int count = 0;
-  if (call(api_.cublasLtMatmulPreferenceCreate(&preference))) {
-    const auto prefer = [&](int attribute, const auto& value) {
-      call(api_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
-    };
-    prefer(kLtWorkspace, kWorkspace);
-    prefer(kLtReductions, kLtReduceInComputeType);
-    if (first == kLtSuccess) {
-      call(api_.cublasLtMatmulAlgoGetHeuristic(handle_, plan.product, plan.a, plan.b, plan.c,
-                                               plan.c, preference, 1, &found, &count));
-    }
-    api_.cublasLtMatmulPreferenceDestroy(preference);
+  if (first == kLtSuccess) call(api_.cublasLtMatmulPreferenceCreate(&preference));
+  const auto prefer = [&](int attribute, const auto& value) {
+    if (first != kLtSuccess) return;
+    call(api_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
+  };
+  prefer(kLtWorkspace, kWorkspace);
+  prefer(kLtReductions, kLtReduceInComputeType);
+  if (first == kLtSuccess) {
+    call(api_.cublasLtMatmulAlgoGetHeuristic(handle_, plan.product, plan.a, plan.b, plan.c, plan.c,
+                                             preference, 1, &found, &count));
   }
+  if (preference != nullptr) api_.cublasLtMatmulPreferenceDestroy(preference);
   if (first == kLtSuccess && count == 0) first = kLtNotSupported;
   plan.algorithm = found.algorithm;
   return blas_status(api_, first, text_of(p));

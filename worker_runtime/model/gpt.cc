@@ -52,7 +52,19 @@ class CpuGpt final : public Gpt {
   GptModel<S, DnnlProducts> model_;
 };
 
-absl::Status check(const GptConfig& config, std::int64_t max_batch) {
+template <class S>
+absl::StatusOr<std::unique_ptr<Gpt>> make(const GptConfig& config, std::int64_t max_batch) {
+  try {
+    return std::make_unique<CpuGpt<S>>(config, max_batch);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("not enough memory for the model and a micro-batch of " +
+                                        std::to_string(max_batch));
+  }
+}
+
+}  // namespace
+
+absl::Status check_gpt(const GptConfig& config, std::int64_t max_batch) {
   constexpr std::int64_t kLargest = std::int64_t{1} << 24;
   const std::pair<const char*, std::int64_t> sizes[] = {
       {"n_layer", config.n_layer}, {"n_head", config.n_head},         {"n_embd", config.n_embd},
@@ -78,21 +90,9 @@ absl::Status check(const GptConfig& config, std::int64_t max_batch) {
   return absl::OkStatus();
 }
 
-template <class S>
-absl::StatusOr<std::unique_ptr<Gpt>> make(const GptConfig& config, std::int64_t max_batch) {
-  try {
-    return std::make_unique<CpuGpt<S>>(config, max_batch);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("not enough memory for the model and a micro-batch of " +
-                                        std::to_string(max_batch));
-  }
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Gpt>> make_gpt(const GptConfig& config, Precision precision,
                                               std::int64_t max_batch) {
-  if (absl::Status status = check(config, max_batch); !status.ok()) return status;
+  if (absl::Status status = check_gpt(config, max_batch); !status.ok()) return status;
   const ComputeScope scope;
   switch (precision) {
     case Precision::kBf16: return make<Bf16>(config, max_batch);

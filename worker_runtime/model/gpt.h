@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
 namespace muster::runtime {
@@ -50,6 +51,10 @@ FlatLayout flat_layout(const GptConfig& config);
 void initialise(const GptConfig& config, const FlatLayout& layout, std::uint64_t seed,
                 std::span<float> master);
 
+// kInvalidArgument naming the field, for shapes that make no model (n_embd not a multiple of
+// n_head, a size below 1) or one beyond all memory.
+absl::Status check_gpt(const GptConfig& config, std::int64_t max_batch);
+
 // One model on the CPU, one compute thread. Owns activations for (batch, n_ctx).
 // Not thread-safe; several instances in one process are independent.
 class Gpt {
@@ -71,8 +76,7 @@ class Gpt {
                          std::int64_t time) = 0;
 };
 
-// Errors: kInvalidArgument naming the field, for shapes that make no model (n_embd not a multiple
-// of n_head, a size below 1). The matrix-product backend is oneDNN in f32.
+// Errors: those of check_gpt. The matrix-product backend is oneDNN in f32.
 absl::StatusOr<std::unique_ptr<Gpt>> make_gpt(const GptConfig& config, Precision precision,
                                               std::int64_t max_batch);
 

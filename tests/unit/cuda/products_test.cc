@@ -160,6 +160,8 @@ TEST_CASE("a product that the library does not have is named") {
   const DeviceProduct p{.m = 0, .n = 8, .k = 4, .in = Number::kBf16, .out = Number::kBf16};
   const absl::Status status = f.products->run(*f.stream, p);
   CHECK(status.message() == "bf16 [0][8] = bf16 [0][4] x [4][8]: CUBLAS_STATUS_INVALID_VALUE");
+  f.products.reset();
+  CHECK(fake_blas_alive() == 0);
 }
 
 }  // namespace muster::runtime::cuda

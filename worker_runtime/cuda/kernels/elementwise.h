@@ -178,6 +178,30 @@ struct BiasGelu {
   }
 };
 
+// act = gelu(pre), where a product's epilogue has added the bias.
+template <class S>
+struct Gelu {
+  static constexpr unsigned kThreads = kElementThreads;
+  using Shared = NoShared;
+  struct Args {
+    const S* pre;
+    S* act;
+    std::size_t count;
+  };
+  template <class Block>
+  MUSTER_KERNEL_CODE static void run(Block& block, const Args& a) {
+    block.each([&](Thread t) {
+      const std::size_t at = element_offset(block.x(), t);
+      float x[kEach];
+      load_numbers(a.pre, at, a.count, x);
+      MUSTER_UNROLL
+      for (unsigned i = 0; i < kEach; ++i)
+        x[i] = numerics::gelu<float, float>(x[i]);
+      store_numbers(x, a.act, at, a.count);
+    });
+  }
+};
+
 // dpre = dact * gelu'(pre).
 template <class S, class P>
 struct GeluBackward {

@@ -14,6 +14,7 @@
   KERNEL(muster_add_residual_wide_##name, AddResidual<S, float>)   \
   KERNEL(muster_bias_gelu_##name, BiasGelu<S, S>)                  \
   KERNEL(muster_bias_gelu_wide_##name, BiasGelu<S, float>)         \
+  KERNEL(muster_gelu_##name, Gelu<S>)                              \
   KERNEL(muster_gelu_backward_##name, GeluBackward<S, S>)          \
   KERNEL(muster_gelu_backward_wide_##name, GeluBackward<S, float>) \
   KERNEL(muster_column_partials_##name, ColumnPartials<S>)
@@ -24,6 +25,7 @@
   KERNEL(muster_add_bias_f32, AddBias<float, float>)           \
   KERNEL(muster_add_residual_f32, AddResidual<float, float>)   \
   KERNEL(muster_bias_gelu_f32, BiasGelu<float, float>)         \
+  KERNEL(muster_gelu_f32, Gelu<float>)                         \
   KERNEL(muster_gelu_backward_f32, GeluBackward<float, float>) \
   KERNEL(muster_column_partials_f32, ColumnPartials<float>)    \
   MUSTER_ELEMENTWISE_KERNELS_OF(KERNEL, bf16, Bf16)            \

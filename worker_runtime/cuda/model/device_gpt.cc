@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_runtime/cuda/model/device_gpt.h"
+
+#include <utility>
+
+#include "worker_runtime/cuda/model/device_gpt_model.h"
+
+namespace muster::runtime::cuda {
+namespace {
+
+template <class S>
+absl::StatusOr<std::unique_ptr<DeviceGpt>> make(const GptConfig& config, std::int64_t max_batch,
+                                                const std::shared_ptr<Device>& device,
+                                                const BlasApi& blas) {
+  absl::StatusOr<std::unique_ptr<Stream>> stream = device->make_stream();
+  if (!stream.ok()) return stream.status();
+  auto products = DeviceProducts::create(blas, device);
+  if (!products.ok()) return products.status();
+  auto model = std::make_unique<DeviceGptModel<S>>(config, max_batch, std::move(*stream),
+                                                   std::move(*products));
+  absl::Status room = model->allocate(*device);
+  if (!room.ok()) {
+    return absl::Status(room.code(), std::string("the model and a micro-batch of ") +
+                                         std::to_string(max_batch) + ": " +
+                                         std::string(room.message()));
+  }
+  return model;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceGpt>> make_device_gpt(const GptConfig& config,
+                                                           Precision precision,
+                                                           std::int64_t max_batch,
+                                                           std::shared_ptr<Device> device,
+                                                           const BlasApi& blas) {
+  if (absl::Status valid = check_gpt(config, max_batch); !valid.ok()) return valid;
+  if (absl::Status used = device->use(); !used.ok()) return used;
+  switch (precision) {
+    case Precision::kBf16: return make<Bf16>(config, max_batch, device, blas);
+    case Precision::kF16: return make<F16>(config, max_batch, device, blas);
+    case Precision::kF32: break;
+  }
+  return make<float>(config, max_batch, device, blas);
+}
+
+}  // namespace muster::runtime::cuda

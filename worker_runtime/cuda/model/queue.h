@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A stream that many things are queued on in a row: after the first error nothing more is queued,
+// and status() has it. So a model's code reads as its mathematics.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include <absl/status/status.h>
+
+#include "worker_runtime/cuda/device.h"
+#include "worker_runtime/cuda/products.h"
+
+namespace muster::runtime::cuda {
+
+class Queue {
+ public:
+  Queue(Stream& stream, DeviceProducts& products) : stream_(stream), products_(products) {}
+
+  template <class Kernel>
+  void launch(Grid grid, const typename Kernel::Args& args) {
+    if (status_.ok()) status_ = stream_.launch<Kernel>(grid, args);
+  }
+  void product(const DeviceProduct& product) {
+    if (status_.ok()) status_ = products_.run(stream_, product);
+  }
+  void zero(void* memory, std::size_t size) {
+    if (status_.ok()) status_ = stream_.zero(memory, size);
+  }
+  void to_device(void* to, const void* from, std::size_t size) {
+    if (status_.ok()) status_ = stream_.copy_to_device(to, from, size);
+  }
+  void to_host(void* to, const void* from, std::size_t size) {
+    if (status_.ok()) status_ = stream_.copy_to_host(to, from, size);
+  }
+  void synchronize() {
+    if (status_.ok()) status_ = stream_.synchronize();
+  }
+  // The first error since the last time this was asked.
+  absl::Status take_status() { return std::exchange(status_, absl::OkStatus()); }
+
+ private:
+  Stream& stream_;
+  DeviceProducts& products_;
+  absl::Status status_;
+};
+
+}  // namespace muster::runtime::cuda
