@@ -98,7 +98,9 @@ JobRecord Job::record() const {
     record.join_until = wall(join_deadline_);
   }
   if (phase_ == Phase::kBackoff) record.backoff_until = wall(backoff_until_);
-  if (stop_) record.stop = StopRecord{stop_->why, stop_->planned, stop_->reason};
+  if (stop_) {
+    record.stop = StopRecord{stop_->why, stop_->planned, stop_->reason, wall(stop_->began)};
+  }
   if (recovery_) {
     record.recovery = RecoveryRecord{wall(recovery_->failed_at), wall(recovery_->detected_at),
                                      wall(recovery_->stopped_at)};
@@ -109,6 +111,7 @@ JobRecord Job::record() const {
     record.life_ended = life_->ended;
     record.committed = wall(life_->committed_at);
     record.running = wall(life_->running_at);
+    record.parted = wall(life_->parted_at);
     if (life_->recovered) {
       record.recovered = RecoveredRecord{*life_->recovered, wall(life_->recovers_from)};
     }
@@ -303,6 +306,7 @@ void Job::restore(const JobRecord& from) {
   join_deadline_ = std::max(join_deadline_, now_ + spec_.policy.recovery_window);
   if (from.stop) {
     stop_ = new_stop(from.stop->why, from.stop->planned, from.stop->reason);
+    stop_->began = past(from.stop->began).value_or(now_);
     stop_->give_up_at = stop_->give_up_at + spec_.policy.recovery_window;
   }
   if (from.backoff_until) {
@@ -359,6 +363,7 @@ void Job::restore_life(const LifeRecord& from, const RunRecord& run) {
   life.rose = run.progress.rose;
   life.committed_at = past(run.job.committed);
   life.running_at = past(run.job.running);
+  life.parted_at = past(run.job.parted);
   life.kept_at = past(run.progress.kept);
   if (run.job.recovered) {
     life.recovered = run.job.recovered->event;

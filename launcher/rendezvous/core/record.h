@@ -46,6 +46,7 @@ struct StopRecord {
   StopWhy why = StopWhy::kFailure;
   bool planned = false;
   std::string reason;
+  std::optional<WallTime> began;  // absent: written before it was kept
   bool operator==(const StopRecord&) const = default;
 };
 
@@ -124,6 +125,7 @@ struct JobRecord {
   std::optional<WallTime> join_until;     // where an order has given more time than --join-timeout
   std::optional<WallTime> backoff_until;  // kBackoff
   std::optional<StopRecord> stop;
+  std::optional<WallTime> parted;  // a worker of the generation first ended because its node leaves
   std::optional<RecoveryRecord> recovery;
   std::optional<RecoveredRecord> recovered;
 

@@ -53,6 +53,7 @@ void write_parts(const JobRecord& from, v1::JobRecord& to) {
     to.mutable_stop()->set_why(wire::to_enum<v1::StopWhy>(from.stop->why));
     to.mutable_stop()->set_planned(from.stop->planned);
     to.mutable_stop()->set_reason(wire::cut(from.stop->reason));
+    if (from.stop->began) to.mutable_stop()->set_began_us(*from.stop->began);
   }
   if (from.recovery) {
     to.mutable_recovery()->set_failed_us(from.recovery->failed);
@@ -89,8 +90,12 @@ void write_parts(const JobRecord& from, v1::JobRecord& to) {
 void read_parts(const v1::JobRecord& from, wire::Border& border, JobRecord& to) {
   if (from.has_stop()) {
     to.stop = border.within("stop", [&] {
-      return StopRecord{border.enumerator("why", from.stop().why(), StopWhy::kDrain),
-                        from.stop().planned(), border.text("reason", from.stop().reason())};
+      StopRecord stop{border.enumerator("why", from.stop().why(), StopWhy::kDrain),
+                      from.stop().planned(),
+                      border.text("reason", from.stop().reason()),
+                      {}};
+      if (from.stop().has_began_us()) stop.began = time("began_us", from.stop().began_us(), border);
+      return stop;
     });
   }
   if (from.has_recovery()) {
@@ -239,6 +244,7 @@ void write(const JobRecord& from, const ProgressRecord& progress, v1::JobRecord&
   to.set_life_ended(from.life_ended);
   to.set_committed_us(from.committed);
   if (from.running) to.set_running_us(*from.running);
+  if (from.parted) to.set_parted_us(*from.parted);
   to.set_ever_execed(from.ever_execed);
   to.set_kept_ns(from.kept.count());
   to.set_last_leave_signal(from.last_leave_signal);
@@ -292,6 +298,7 @@ void read(const v1::JobRecord& from, wire::Border& border, JobRecord& to,
   to.life_ended = from.life_ended();
   to.committed = time("committed_us", from.committed_us(), border);
   if (from.has_running_us()) to.running = time("running_us", from.running_us(), border);
+  if (from.has_parted_us()) to.parted = time("parted_us", from.parted_us(), border);
   to.ever_execed = from.ever_execed();
   to.kept = border.duration("kept_ns", from.kept_ns());
   to.last_leave_signal = border.between("last_leave_signal", from.last_leave_signal(), 0, 64);
