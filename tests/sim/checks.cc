@@ -310,6 +310,22 @@ void Checks::check_outcome(const RunId& run, const Outcome& outcome, const char*
   }
 }
 
+// Workers that fail over others that were told to stop are no failure of the generation. The server
+// cannot know it where agents measure ages wrongly (they slept, or their clock leapt), its own
+// clock leapt, or it has forgotten the stop.
+void Checks::check_failed_generation(const rendezvous::Emit& emit,
+                                     const event::GenerationFailed& failed) {
+  const bool exact = options_.freezes == 0 && options_.agent_leaps == 0 &&
+                     options_.server_leaps == 0 && options_.lost_tails == 0;
+  const FailureKind kind = failed.first_cause.kind;
+  const bool of_worker = kind != FailureKind::kNodeLost && kind != FailureKind::kSpawn;
+  const Generation generation = emit.event.generation.value_or(kNoGeneration);
+  if (exact && of_worker && !disturbed_.contains({emit.run, generation})) {
+    fail("F5: generation " + std::to_string(generation) + " is said to have failed on " +
+         failed.first_cause.node + ", where ranks only followed others that were told to stop");
+  }
+}
+
 void Checks::check_emit(const rendezvous::Emit& emit) {
   if (std::holds_alternative<event::NodeJoined>(emit.event.body)) {
     confined_.erase(emit.event.node.value_or(""));
@@ -340,6 +356,8 @@ void Checks::check_emit(const rendezvous::Emit& emit) {
     if (server_.charged > options_.policy.max_restarts) fail("G3: more charged than allowed");
     if (restart->restarts_used > restart->max_restarts) fail("G3: the budget is exceeded");
     ++tally[restart->charged ? "restarts charged" : "restarts free"];
+  } else if (const auto* failed = std::get_if<event::GenerationFailed>(&emit.event.body)) {
+    check_failed_generation(emit, *failed);
   } else if (std::holds_alternative<event::Recovered>(emit.event.body)) {
     ++tally["recoveries"];
   } else if (const auto* finished = std::get_if<event::JobFinished>(&emit.event.body)) {

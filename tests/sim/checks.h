@@ -49,6 +49,15 @@ struct Process {
 };
 using ProcessPtr = std::shared_ptr<Process>;
 
+// Why a worker ended.
+enum class Ending : std::uint8_t {
+  kDone,     // its work is done
+  kFailure,  // its own
+  kTold,     // it was asked to stop
+  kKilled,   // without having been asked
+  kPeer      // over another one that ended
+};
+
 // What the checks see of a node.
 struct NodeTruth {
   std::size_t index = 0;
@@ -98,6 +107,9 @@ class Checks {
   // The first process of the world, by node, of which `is_it` is true; asked when workers start.
   using FindProcess = std::function<const Process*(const std::function<bool(const Process&)>&)>;
   void set_find_process(FindProcess find) { find_process_ = std::move(find); }
+
+  // A worker of this generation failed by itself, was killed, or never came to be.
+  void disturbed(const RunId& run, Generation generation) { disturbed_.insert({run, generation}); }
 
   // Long after the last agent: the server owes nobody anything.
   void long_after();
@@ -160,6 +172,7 @@ class Checks {
   void check_persist(const rendezvous::JobRecord& record);
   void check_range(const rendezvous::Event& event, const rendezvous::JobRecord& record);
   void check_outcome(const RunId& run, const Outcome& outcome, const char* where);
+  void check_failed_generation(const rendezvous::Emit& emit, const event::GenerationFailed& failed);
   void check_emit(const rendezvous::Emit& emit);
   void check_start(const NodeTruth& node, const agent::StartWorkers& start);
   void check_older(const NodeTruth& node, const agent::StartWorkers& start);
@@ -188,6 +201,7 @@ class Checks {
   std::set<NodeName> left_;                       // said Leave
   std::set<NodeName> confined_;                   // sit out, as the events say
   std::set<std::pair<RunId, NodeName>> drained_;  // … and go for good, until they join anew
+  std::set<std::pair<RunId, Generation>> disturbed_;
   std::map<std::pair<NodeName, Attempt>, std::uint16_t> ports_;  // held for rank 0
   std::map<Key, Published> published_;
   std::map<std::string, Round> rounds_;

@@ -57,10 +57,10 @@ void Node::kill_agent() {
   world_.note(truth_.name, "agent is killed");
   agent_.reset();
   for (const ProcessPtr& process : truth_.processes) {
-    const std::vector<ProcessPtr> left = {process};
-    world_.clock.after(world_.between(1ms, 50ms), [left] {
-      left[0]->leader = false;
-      left[0]->rest = false;
+    world_.clock.after(world_.between(1ms, 50ms), [&world = world_, process] {
+      if (process->leader) world.worker_ended(*process, Ending::kKilled);
+      process->leader = false;
+      process->rest = false;
     });
   }
   stream_.reset();

@@ -28,6 +28,8 @@ class Node {
   void leap(Duration length);  // of its clock
   bool hangs() const;          // a worker does
   void kill_hung();
+  // One of its generation ended: the ranks here may notice, and fail.
+  void peer_ended(const Process& peer);
 
   void link_down(const StreamPtr& stream, const std::string& reason);
   void said(const StreamPtr& stream, ServerMessage message);
@@ -58,7 +60,7 @@ class Node {
   void plan_natural_end(const ProcessPtr& process);
   void signal_worker(const agent::SignalWorker& order);
   void kill(const ProcessPtr& process);
-  void end_leader(const ProcessPtr& process, ExitStatus status);
+  void end_leader(const ProcessPtr& process, ExitStatus status, Ending why);
   void tell_gone(const ProcessPtr& process);
   void finish(const agent::Finish& finish);
   // Runs `what` later if the same agent process is still there.

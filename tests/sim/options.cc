@@ -80,6 +80,7 @@ void draw_troubles(Rng rng, SimOptions& options) {
   options.server_leaps = maybe(0.2, 0.06);
   options.wall_steps = maybe(0.3, 1.0);
   options.lost_tails = maybe(0.03, 1.0);
+  options.peers = maybe(0.5, 1.0);
   if (options.hosted) options.lost_tails = 0;
   if (options.lost_tails > 0) {
     options.journaled = true;
@@ -232,7 +233,8 @@ const std::vector<Knob>& knobs() {
                                      {"server-leaps", &SimOptions::server_leaps},
                                      {"wall-steps", &SimOptions::wall_steps},
                                      {"lost-tails", &SimOptions::lost_tails},
-                                     {"hangs", &SimOptions::hangs}};
+                                     {"hangs", &SimOptions::hangs},
+                                     {"peers", &SimOptions::peers}};
   return all;
 }
 

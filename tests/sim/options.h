@@ -54,6 +54,7 @@ struct SimOptions {
   double exec_failure = 0;
   double ignores_term = 0;
   double hangs = 0;        // chance that a worker stands still until it is stopped
+  double peers = 0;        // chance that a worker fails over one of its generation that ended
   double leaves_rest = 0;  // chance that descendants outlive the worker
   double unkillable = 0;
   double reports = 0;        // chance that a worker reports progress and heeds its stop file

@@ -64,6 +64,13 @@ void restart_for_drain(Planted& planted, Heard& event) {
   asked->order = rendezvous::RestartJob{};
 }
 
+// As if who failed over a peer had failed before everything.
+void age_followers(Planted&, Heard& event) {
+  auto* said = event ? std::get_if<rendezvous::AgentSaid>(&*event) : nullptr;
+  auto* exited = said != nullptr ? std::get_if<WorkerExited>(&said->message.body) : nullptr;
+  if (exited != nullptr && exited->status.value == 1) exited->age = 1h;
+}
+
 void tell_drained(Planted& planted, Actions& actions) {
   if (planted.whom.empty()) return;
   tell_left(actions, planted.whom, event::NodeLeft::Why::kDrained);
@@ -218,6 +225,7 @@ std::vector<Bug> rule_bugs() {
        .breaks = "D1",
        .hears = restart_for_drain,
        .orders = tell_drained},
+      {.name = "followers-are-failures", .breaks = "F5", .hears = age_followers},
       {.name = "agent-starts-a-generation-again",
        .breaks = "R4: agent",
        .does = start_the_same_again},

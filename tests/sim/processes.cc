@@ -15,6 +15,7 @@ void Node::start_workers(const agent::StartWorkers& start) {
       ended.local_rank = plan.local_rank;
       ended.order = ++order_;
       ended.status = {ExitStatus::Kind::kExecFailed, 2, false, "/bin/train: not found"};
+      world_.disturbed(start.run, start.generation);
       later(0s, [this, ended] { post(ended); });
       later(0s, [this, rank = plan.local_rank] { post(agent::WorkerGone{rank}); });
       continue;
@@ -63,7 +64,8 @@ void Node::heed_stop_file(std::uint32_t local_rank) {
     process->dying = true;
     const ExitStatus status{ExitStatus::Kind::kExited, world_.rng.below(2) == 0 ? 0 : 143, false,
                             ""};
-    later(world_.between(10ms, 2s), [this, process, status] { end_leader(process, status); });
+    later(world_.between(10ms, 2s),
+          [this, process, status] { end_leader(process, status, Ending::kTold); });
   }
 }
 
@@ -82,7 +84,7 @@ void Node::plan_natural_end(const ProcessPtr& process) {
     } else if (fails) {
       status.value = 3;
     }
-    end_leader(process, status);
+    end_leader(process, status, fails ? Ending::kFailure : Ending::kDone);
   });
   if (process->rest) {
     later(length + world_.between(0s, 8s), [this, process] {
@@ -102,13 +104,28 @@ bool Node::hangs() const {
 void Node::kill_hung() {
   for (const ProcessPtr& process : truth_.processes) {
     if (!process->leader || process->unkillable || !process->hangs(world_.clock.now())) continue;
-    end_leader(process, {ExitStatus::Kind::kSignaled, 9, false, ""});
+    end_leader(process, {ExitStatus::Kind::kSignaled, 9, false, ""}, Ending::kFailure);
   }
 }
 
-void Node::end_leader(const ProcessPtr& process, ExitStatus status) {
+// As ranks in a collective do: at once, whatever the launcher knows of it.
+void Node::peer_ended(const Process& peer) {
+  for (const ProcessPtr& process : truth_.processes) {
+    const bool is_peer = process->run == peer.run && process->generation == peer.generation;
+    if (!is_peer || !process->leader || process->dying || process->unkillable) continue;
+    if (process->hangs_from || !world_.chance(world_.options.peers)) continue;
+    later(world_.between(1ms, 20ms), [this, process] {
+      if (!process->leader || process->dying) return;
+      ++world_.checks.tally["workers that failed over a peer"];
+      end_leader(process, {ExitStatus::Kind::kExited, 1, false, ""}, Ending::kPeer);
+    });
+  }
+}
+
+void Node::end_leader(const ProcessPtr& process, ExitStatus status, Ending why) {
   if (!process->leader) return;
   process->leader = false;
+  world_.worker_ended(*process, why);
   agent::WorkerEnded ended;
   ended.local_rank = process->local_rank;
   ended.pid = process->pid;
@@ -132,12 +149,13 @@ void Node::kill(const ProcessPtr& process) {
     });
     return;
   }
-  later(world_.between(100us, 5ms), [this, process] {
+  const Ending why = process->dying ? Ending::kTold : Ending::kKilled;
+  later(world_.between(100us, 5ms), [this, process, why] {
     if (process->rest) {
       process->rest = false;
       tell_gone(process);
     }
-    end_leader(process, {ExitStatus::Kind::kSignaled, 9, false, ""});
+    end_leader(process, {ExitStatus::Kind::kSignaled, 9, false, ""}, why);
   });
 }
 
@@ -165,8 +183,18 @@ void Node::signal_worker(const agent::SignalWorker& order) {
     const bool hears = !process->hangs(world_.clock.now());
     if (manner == 0 && hears) status = {};  // saves its work and ends well
     if (manner == 1 && hears) status = {ExitStatus::Kind::kExited, 143, false, ""};
-    later(world_.between(1ms, 800ms), [this, process, status] { end_leader(process, status); });
+    later(world_.between(1ms, 800ms),
+          [this, process, status] { end_leader(process, status, Ending::kTold); });
   }
+}
+
+void World::worker_ended(const Process& process, Ending why) {
+  if (why == Ending::kFailure || why == Ending::kKilled) {
+    disturbed(process.run, process.generation);
+  }
+  if (why == Ending::kDone || options.peers == 0) return;
+  for (const auto& node : nodes_)
+    node->peer_ended(process);
 }
 
 }  // namespace muster::sim

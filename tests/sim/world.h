@@ -98,6 +98,8 @@ class World {
   void send_to_server(const StreamPtr& stream, AgentMessage message);
   void close_by_agent(const StreamPtr& stream);
   void agent_ended(std::size_t node);  // finished or killed
+  void worker_ended(const Process& process, Ending why);
+  void disturbed(const RunId& run, Generation generation) { checks.disturbed(run, generation); }
 
  private:
   void keep(std::string_view who, const std::string& what);
