@@ -55,28 +55,23 @@ std::vector<MemberRanks> naive_ranks(std::vector<rendezvous::Candidate> left) {
     next += taken.slots;
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(index));
   };
-  while (true) {  // explicit ranks, lowest first
-    std::optional<std::size_t> lowest;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      if (!left[i].node_rank) continue;
-      if (!lowest || *left[i].node_rank < *left[*lowest].node_rank) lowest = i;
-    }
-    if (!lowest) break;
-    take(*lowest);
-  }
-  for (std::uint32_t place = 0; !left.empty(); ++place) {
-    std::optional<std::size_t> owner;
+  // Place by place: who asked for it, else who had it or an earlier one, else the first newcomer.
+  for (std::uint64_t place = 0; !left.empty(); ++place) {
+    std::optional<std::size_t> asked;
+    std::optional<std::size_t> stayer;
     std::optional<std::size_t> newcomer;
     for (std::size_t i = 0; i < left.size(); ++i) {
-      if (left[i].previous == place) owner = i;
-      if (left[i].previous) continue;
-      if (!newcomer || comes_before(left[i], left[*newcomer])) newcomer = i;
+      const rendezvous::Candidate& one = left[i];
+      if (one.node_rank) {
+        if (*one.node_rank == place) asked = i;
+      } else if (!one.previous) {
+        if (!newcomer || comes_before(one, left[*newcomer])) newcomer = i;
+      } else if (*one.previous <= place) {
+        if (!stayer || *one.previous < *left[*stayer].previous) stayer = i;
+      }
     }
-    if (owner) {
-      take(*owner);
-    } else if (newcomer) {
-      take(*newcomer);
-    }
+    if (!asked) asked = stayer ? stayer : newcomer;
+    if (asked) take(*asked);
   }
   return ranks;
 }

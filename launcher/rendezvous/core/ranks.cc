@@ -59,31 +59,43 @@ bool newcomer_less(const Candidate* a, const Candidate* b) {
   return natural_less(a->name, b->name);
 }
 
-// Places of those without an explicit rank: old ones where they were, new ones in the lowest
-// places not taken.
-void place(std::vector<const Candidate*>& order, const std::vector<const Candidate*>& rest) {
-  std::set<std::uint32_t> taken;
-  std::vector<std::pair<std::uint32_t, const Candidate*>> places;
+// The places as they are claimed: explicit node ranks are places of their own; who was there before
+// stays where it was, or behind whom took that place; new ones fill the lowest places left.
+std::vector<std::pair<std::uint64_t, const Candidate*>> places_of(
+    const std::vector<Candidate>& candidates) {
+  std::vector<std::pair<std::uint64_t, const Candidate*>> places;
+  std::set<std::uint64_t> taken;
+  std::vector<const Candidate*> stayers;
   std::vector<const Candidate*> newcomers;
-  for (const Candidate* candidate : rest) {
-    if (!candidate->previous) {
-      newcomers.push_back(candidate);
-      continue;
+  for (const Candidate& candidate : candidates) {
+    MUSTER_CHECK(candidate.slots > 0);
+    if (candidate.node_rank) {
+      taken.insert(*candidate.node_rank);
+      places.emplace_back(*candidate.node_rank, &candidate);
+    } else {
+      (candidate.previous ? stayers : newcomers).push_back(&candidate);
     }
-    MUSTER_CHECK(taken.insert(*candidate->previous).second);
-    places.emplace_back(*candidate->previous, candidate);
+  }
+  std::uint64_t next = 0;
+  const auto place = [&](const Candidate* candidate) {
+    while (!taken.insert(next).second)
+      ++next;
+    places.emplace_back(next, candidate);
+  };
+  std::sort(stayers.begin(), stayers.end(),
+            [](const Candidate* a, const Candidate* b) { return *a->previous < *b->previous; });
+  for (const Candidate* candidate : stayers) {
+    next = std::max<std::uint64_t>(next, *candidate->previous);
+    place(candidate);
   }
   std::sort(newcomers.begin(), newcomers.end(), newcomer_less);
-  std::uint32_t next = 0;
-  for (const Candidate* candidate : newcomers) {
-    while (taken.contains(next))
-      ++next;
-    places.emplace_back(next++, candidate);
-  }
-  std::sort(places.begin(), places.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (const auto& [position, candidate] : places)
-    order.push_back(candidate);
+  next = 0;
+  for (const Candidate* candidate : newcomers)
+    place(candidate);
+  std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : a.second->name < b.second->name;
+  });
+  return places;
 }
 
 }  // namespace
@@ -93,19 +105,10 @@ bool natural_less(std::string_view a, std::string_view b) {
 }
 
 std::vector<MemberRanks> assign_ranks(const std::vector<Candidate>& candidates) {
-  std::vector<const Candidate*> order;
-  std::vector<const Candidate*> rest;
-  for (const Candidate& candidate : candidates) {
-    MUSTER_CHECK(candidate.slots > 0);
-    (candidate.node_rank ? order : rest).push_back(&candidate);
-  }
-  std::sort(order.begin(), order.end(),
-            [](const Candidate* a, const Candidate* b) { return *a->node_rank < *b->node_rank; });
-  place(order, rest);
   std::vector<MemberRanks> ranks;
-  ranks.reserve(order.size());
+  ranks.reserve(candidates.size());
   std::uint32_t first_rank = 0;
-  for (const Candidate* candidate : order) {
+  for (const auto& [place, candidate] : places_of(candidates)) {
     ranks.push_back(
         {candidate->name, static_cast<std::uint32_t>(ranks.size()), first_rank, candidate->slots});
     first_rank += candidate->slots;

@@ -30,9 +30,10 @@ struct Candidate {
 // "1") fall back to the plain text, so the order is total.
 bool natural_less(std::string_view a, std::string_view b);
 
-// By group rank. Order: explicit node ranks first, by number; then nodes that stay, in their old
-// order, with newcomers in the places that became free: those a scheduler numbered first, by that
-// number, the others by host, address and name, naturally.
+// By group rank. Explicit node ranks are places; nodes that stay keep theirs, or the next where one
+// of those took it, and their order; newcomers fill the lowest places that are free: those that a
+// scheduler numbered first, by that number, the others by host, address and name, naturally. Then
+// empty places close up.
 std::vector<MemberRanks> assign_ranks(const std::vector<Candidate>& candidates);
 
 }  // namespace muster::rendezvous

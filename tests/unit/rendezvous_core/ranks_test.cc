@@ -33,29 +33,21 @@ std::vector<NodeName> naive_order(std::vector<Candidate> left) {
     placed.push_back(left[index].name);
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(index));
   };
-  for (bool found = true; found;) {  // explicit ranks, lowest first
-    found = false;
-    std::size_t best = 0;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      if (!left[i].node_rank) continue;
-      if (!found || *left[i].node_rank < *left[best].node_rank) best = i;
-      found = true;
-    }
-    if (found) take(best);
-  }
   for (std::uint32_t place = 0; !left.empty(); ++place) {
-    std::optional<std::size_t> owner;
+    std::optional<std::size_t> asked;
+    std::optional<std::size_t> stayer;
     std::optional<std::size_t> newcomer;
     for (std::size_t i = 0; i < left.size(); ++i) {
-      if (left[i].previous == place) owner = i;
-      if (left[i].previous) continue;
-      if (!newcomer || natural_less(left[i].host, left[*newcomer].host)) newcomer = i;
+      if (left[i].node_rank) {
+        if (left[i].node_rank == place) asked = i;
+      } else if (!left[i].previous) {
+        if (!newcomer || natural_less(left[i].host, left[*newcomer].host)) newcomer = i;
+      } else if (*left[i].previous <= place) {
+        if (!stayer || *left[i].previous < *left[*stayer].previous) stayer = i;
+      }
     }
-    if (owner) {
-      take(*owner);
-    } else if (newcomer) {
-      take(*newcomer);
-    }
+    if (!asked) asked = stayer ? stayer : newcomer;
+    if (asked) take(*asked);
   }
   return placed;
 }
@@ -92,8 +84,14 @@ TEST_CASE("natural order is a strict weak order") {
 TEST_CASE("ranks follow node ranks, then old places, then names") {
   CHECK(order({node("gpu-10"), node("gpu-2")}) == std::vector<NodeName>{"gpu-2", "gpu-10"});
   CHECK(order({node("a", {}, 1), node("b", {}, 0)}) == std::vector<NodeName>{"b", "a"});
-  // Only one was given a rank: it is first.
-  CHECK(order({node("a"), node("z", {}, 5)}) == std::vector<NodeName>{"z", "a"});
+  // A node rank is a place: the others fill those before it, and what is empty closes up.
+  CHECK(order({node("a"), node("z", {}, 5)}) == std::vector<NodeName>{"a", "z"});
+  CHECK(order({node("a"), node("b"), node("z", {}, 1)}) == std::vector<NodeName>{"a", "z", "b"});
+  // Rank 0's node keeps it from all who did not ask for 0.
+  CHECK(order({node("y", {}, 1), node("b", 0), node("z", {}, 3)}) ==
+        std::vector<NodeName>{"b", "y", "z"});
+  CHECK(order({node("b", 0), node("c", 1), node("z", {}, 0)}) ==
+        std::vector<NodeName>{"z", "b", "c"});
   // Rank 0's node stays first although another name is smaller.
   CHECK(order({node("b", 0), node("a", 1)}) == std::vector<NodeName>{"b", "a"});
   // A newcomer takes the place that was vacated.
@@ -113,9 +111,9 @@ TEST_CASE("a scheduler's numbers order the newcomers") {
   };
   CHECK(order({numbered("a", 2), numbered("b", 10), numbered("c", 1)}) ==
         std::vector<NodeName>{"c", "a", "b"});
-  // Behind explicit ranks, before those without a number; who stays keeps its place.
-  CHECK(order({numbered("a", 1), node("b"), node("z", {}, 5), numbered("c", 0)}) ==
-        std::vector<NodeName>{"z", "c", "a", "b"});
+  // Round explicit ranks, before those without a number; who stays keeps its place.
+  CHECK(order({numbered("a", 1), node("b"), node("z", {}, 1), numbered("c", 0)}) ==
+        std::vector<NodeName>{"c", "z", "a", "b"});
   CHECK(order({numbered("a", 0), node("b", 0)}) == std::vector<NodeName>{"b", "a"});
   // The same number twice, which no scheduler should give: by name.
   CHECK(order({numbered("b", 1), numbered("a", 1)}) == std::vector<NodeName>{"a", "b"});
@@ -133,21 +131,23 @@ TEST_CASE("ranks agree with a naive second version on random clusters") {
   Rng rng(11);
   for (int round = 0; round < 3000; ++round) {
     std::vector<Candidate> candidates;
-    std::vector<std::uint32_t> places;
+    std::vector<std::uint32_t> places;  // of the generation before
     for (std::uint32_t i = 0; i < 16; ++i)
       places.push_back(i);
+    std::vector<std::uint32_t> asked = places;  // explicit ones may be the places of others
     const std::size_t count = 1 + rng.below(9);
     const std::uint64_t explicit_share = rng.below(3) * 40;
     for (std::size_t i = 0; i < count; ++i) {
       Candidate candidate = node("gpu-" + std::to_string(i * 7 % 13));
       candidate.slots = static_cast<std::uint32_t>(1 + rng.below(8));
-      const auto pick = static_cast<std::ptrdiff_t>(rng.below(places.size()));
-      if (rng.below(100) < explicit_share) {
-        candidate.node_rank = places[static_cast<std::size_t>(pick)];
-      } else if (rng.below(2) == 0) {
-        candidate.previous = places[static_cast<std::size_t>(pick)];
-      }
-      places.erase(places.begin() + pick);
+      const auto draw = [&](std::vector<std::uint32_t>& from) {
+        const auto pick = static_cast<std::ptrdiff_t>(rng.below(from.size()));
+        const std::uint32_t drawn = from[static_cast<std::size_t>(pick)];
+        from.erase(from.begin() + pick);
+        return drawn;
+      };
+      if (rng.below(100) < explicit_share) candidate.node_rank = draw(asked);
+      if (rng.below(2) == 0) candidate.previous = draw(places);
       candidates.push_back(candidate);
     }
     const std::vector<MemberRanks> ranks = assign_ranks(candidates);
@@ -157,6 +157,13 @@ TEST_CASE("ranks agree with a naive second version on random clusters") {
       REQUIRE(ranks[i].group_rank == i);
       REQUIRE(ranks[i].first_rank == next);
       next += ranks[i].count;
+    }
+    // Rank 0's node stays rank 0 unless somebody asked for it.
+    for (const Candidate& candidate : candidates) {
+      const bool stays = !candidate.node_rank && candidate.previous == 0U;
+      const bool free = std::none_of(candidates.begin(), candidates.end(),
+                                     [](const Candidate& other) { return other.node_rank == 0U; });
+      if (stays && free) REQUIRE(ranks.front().node == candidate.name);
     }
     std::reverse(candidates.begin(), candidates.end());
     REQUIRE(assign_ranks(candidates) == ranks);  // the order of arrival decides nothing
