@@ -38,8 +38,9 @@ struct Worker {
   bool given_up = false;  // even SIGKILL does not end it
   StopLadder ladder;
   std::optional<Instant> ended_at;
-  WorkerExited report;  // meaningful once ended
-  bool failed = false;  // ended badly and not by us
+  WorkerExited report;   // meaningful once ended
+  bool failed = false;   // ended badly and not by us
+  bool parting = false;  // it is stopped because the node leaves, and was not before
   bool lingers_said = false;
 
   bool ended() const { return ended_at.has_value(); }

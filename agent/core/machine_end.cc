@@ -79,7 +79,11 @@ void Agent::State::stop_for_good(int signal, Duration grace) {
 }
 
 void Agent::State::leave(int signal, std::string reason) {
-  if (!leave_) leave_ = Leave{signal, std::move(reason)};
+  if (!leave_) {
+    leave_ = Leave{signal, std::move(reason)};
+    for (Worker& worker : workers_)
+      worker.parting = !worker.ended() && !worker.ladder.begun();
+  }
   send_leave();
 }
 
@@ -90,8 +94,8 @@ void Agent::State::send_leave() {
 }
 
 void Agent::State::on(const GuardianLost& lost) {
-  kill_workers();
   leave(0, lost.reason);
+  kill_workers();
   const bool succeeded = outcome_ && outcome_->kind == OutcomeKind::kSucceeded;
   if (!succeeded) end_ = End{kExitInternal, ExitClass::kInternal, std::nullopt, lost.reason};
 }

@@ -80,6 +80,7 @@ struct Body {
   std::string operator()(const WorkerExited& m) const {
     return "WorkerExited: rank " + n(m.rank) + " pid " + n(m.pid) + " " + in_words(m.status) +
            (m.oom ? ", out of memory" : "") + (m.torn_down ? ", torn down" : "") +
+           (m.parting ? ", parting" : "") +
            (m.agent_signaled ? ", by the signal that stops this agent" : "");
   }
   std::string operator()(const StopConfirmed& /*m*/) const { return "StopConfirmed"; }

@@ -91,8 +91,10 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   }
   config.node.slots = plan.slots;
   config.node.node_rank = options.node_rank;
-  if (const auto place = scheduler_place(plan.environment); place && !options.standalone) {
-    config.node.scheduler_index = place->index;
+  if (!options.standalone) {
+    const std::optional<SchedulerPlace> place = scheduler_place(plan.environment);
+    if (place) config.node.scheduler_index = place->index;
+    config.node.scheduler_attempt = scheduler_attempt(plan.environment);
   }
   config.node.boot_id = boot_id();
   config.node.agent_pid = getpid();

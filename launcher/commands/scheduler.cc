@@ -20,6 +20,11 @@ constexpr std::array<Scheduler, 5> kSchedulers{{{"SLURM_JOB_ID", "SLURM_NODEID"}
                                                 {"VC_TASK_INDEX", "VC_TASK_INDEX"},
                                                 {"VK_TASK_INDEX", "VK_TASK_INDEX"}}};
 
+std::string value_or(const EnvironmentMap& environment, const char* name, const char* other) {
+  const auto found = environment.find(name);
+  return found == environment.end() || found->second.empty() ? other : found->second;
+}
+
 }  // namespace
 
 std::optional<SchedulerPlace> scheduler_place(const EnvironmentMap& environment) {
@@ -32,6 +37,19 @@ std::optional<SchedulerPlace> scheduler_place(const EnvironmentMap& environment)
     }
   }
   return std::nullopt;
+}
+
+std::string scheduler_attempt(const EnvironmentMap& environment) {
+  if (environment.contains("MUSTER_GENERATION")) return "";
+  if (const std::string pod = value_or(environment, "POD_UID", ""); !pod.empty()) {
+    return "pod " + pod;
+  }
+  const std::string job = value_or(environment, "SLURM_JOB_ID", "");
+  // Outside a step several commands of one script share the job's variables.
+  const std::string step = value_or(environment, "SLURM_STEP_ID", "");
+  if (job.empty() || step.empty()) return "";
+  return cat("Slurm job ", job, ".", step, ", restart ",
+             value_or(environment, "SLURM_RESTART_COUNT", "0"));
 }
 
 }  // namespace muster::launcher

@@ -21,4 +21,9 @@ struct SchedulerPlace {
 // them, or under another `muster run`, whose place is not its workers'.
 std::optional<SchedulerPlace> scheduler_place(const EnvironmentMap& environment);
 
+// What the scheduler calls this try at running the node: a requeued Slurm step or a pod that took
+// another's place has another one, a container started again in its pod the same. Slurm's job, step
+// and restart count, or a pod's UID where POD_UID has it (downward API). Empty: not known.
+std::string scheduler_attempt(const EnvironmentMap& environment);
+
 }  // namespace muster::launcher

@@ -76,6 +76,9 @@ struct NodeFacts {
   std::optional<std::uint32_t> node_rank;  // only where given explicitly
   // Its place as a scheduler numbers the nodes of the job; orders the ranks of those without.
   std::optional<std::uint32_t> scheduler_index;
+  // The scheduler's try at running that place; another one for the same place has replaced it.
+  // Empty: it is not known.
+  std::string scheduler_attempt;
   std::string boot_id;  // kernel's boot id
   std::int64_t agent_pid = 0;
   std::string user;

@@ -104,6 +104,7 @@ struct WorkerExited {
   std::string stderr_tail;  // failures only
   std::string error_file;   // failures only: text of error.json
   bool secondary = false;   // error.json says "secondary": true
+  bool parting = false;     // torn_down, because its node leaves
   bool operator==(const WorkerExited&) const = default;
 };
 

@@ -158,6 +158,7 @@ void put(const WorkerExited& from, v1::AgentMessage& message) {
   to.set_stderr_tail(cut_front(from.stderr_tail, kMaxStderrTailBytes));
   to.set_error_file(cut(from.error_file, kMaxErrorFileBytes));
   to.set_secondary(from.secondary);
+  to.set_parting(from.parting);
 }
 WorkerExited get(const v1::WorkerExited& from, Border& border) {
   WorkerExited to;
@@ -177,6 +178,7 @@ WorkerExited get(const v1::WorkerExited& from, Border& border) {
   to.stderr_tail = border.text("stderr_tail", from.stderr_tail(), kMaxStderrTailBytes);
   to.error_file = border.text("error_file", from.error_file(), kMaxErrorFileBytes);
   to.secondary = from.secondary();
+  to.parting = from.parting();
   return to;
 }
 

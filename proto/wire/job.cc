@@ -202,6 +202,7 @@ void write(const NodeFacts& from, v1::NodeFacts& to) {
   to.set_slots(from.slots);
   if (from.node_rank) to.set_node_rank(*from.node_rank);
   if (from.scheduler_index) to.set_scheduler_index(*from.scheduler_index);
+  to.set_scheduler_attempt(from.scheduler_attempt);
   to.set_boot_id(from.boot_id);
   to.set_agent_pid(from.agent_pid);
   to.set_user(from.user);
@@ -220,6 +221,7 @@ NodeFacts read(const v1::NodeFacts& from, Border& border) {
                                   static_cast<std::uint32_t>(kMaxMembers) - 1);
   }
   if (from.has_scheduler_index()) to.scheduler_index = from.scheduler_index();
+  to.scheduler_attempt = border.name("scheduler_attempt", from.scheduler_attempt());
   to.boot_id = border.name("boot_id", from.boot_id());
   to.agent_pid = border.pid("agent_pid", from.agent_pid());
   to.user = border.name("user", from.user());

@@ -201,6 +201,7 @@ void ServerWorld::exit(Node& node) {
   std::tie(exited.status.kind, exited.status.value) = kEnds[input_.below(kEnds.size())];
   const std::uint32_t flags = input_.below(256);
   exited.torn_down = (flags & 3U) == 3;
+  exited.parting = exited.torn_down && (flags & 64U) != 0;
   exited.oom = (flags & 12U) == 12;
   exited.agent_signaled = (flags & 48U) == 48;
   exited.secondary = (flags & 192U) == 192;

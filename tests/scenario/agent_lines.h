@@ -113,7 +113,7 @@ struct Lines {
   }
   static std::string text(const WorkerExited& body) {
     std::string line = "rank " + number(body.rank) + " ended: " + status_text(body.status);
-    if (body.torn_down) line += ", torn down";
+    if (body.torn_down) line += body.parting ? ", torn down with its node" : ", torn down";
     if (body.agent_signaled) line += ", agent signalled";
     return line;
   }

@@ -11,17 +11,18 @@
 //                                       no_progress, quarantine, quarantine_window, cooldown,
 //                                       fence
 //   fault do=kill|stop|kill-agent generation= step= after= rank= local_rank= node=
-//   join LABEL node= slots= host= addr= dial= advertise= rank= index= boot=
-//   hosts=yes
+//   join LABEL node= slots= host= addr= dial= advertise= rank= index= attempt=
+//   boot= hosts=yes
 //   reattach LABEL node= run= incarnation= generation= running= done= restarts= epoch=
 //   prepared LABEL… port= no=REASON attempt= generation=
 //   started LABEL… · stopped LABEL… · seen LABEL… · drop LABEL…
-//   exited LABEL rank= code= | signal= | exec=ERRNO torn= oom= signaled= secondary= order= age=
-//   tail= leave LABEL signal=TERM · fired LABEL fault= rank= · beat LABEL step= checkpoint= age=
+//   exited LABEL rank= code= | signal= | exec=ERRNO torn= parting= oom= signaled= secondary=
+//   order= age= tail=
+//   leave LABEL signal=TERM · fired LABEL fault= rank= · beat LABEL step= checkpoint= age=
 //   mute LABEL… · unmute LABEL…         its automatic heartbeats (1 s; acks are not shown)
 //   stop id= by= · scale min= max= · drain NODE · rerun     as an operator asks
 //   leaving reason= · stalled by= (of time that is not counted) · view · tick ·
-//   restart journal=yes|no
+//   restart journal=yes|no lost=WRITES  (the last ones, as by a power cut)
 //
 // Addresses are 10.0.0.1, 10.0.0.2, … in order of first joining. Run ids are shown as run-1, ….
 #include <algorithm>
@@ -104,7 +105,8 @@ class RendezvousAdapter : public Adapter {
   SessionId last_session_ = 0;
   std::map<RunId, std::string> runs_;
   std::vector<rendezvous::RunRecord> journal_;
-  std::string written_;  // the last line about it
+  std::vector<std::vector<rendezvous::RunRecord>> journals_;  // before each write
+  std::string written_;                                       // the last line about it
   std::uint64_t requests_ = 0;
 
   static JobSpec first_spec() {
@@ -170,6 +172,10 @@ Transcript RendezvousAdapter::step(const rendezvous::Event& event, Instant now, 
   Transcript out;
   std::vector<std::string> told;  // an event goes to agents first, then to the server's file
   const std::vector<rendezvous::Action> actions = machine().step(event, now);
+  const bool writes = std::any_of(actions.begin(), actions.end(), [](const auto& action) {
+    return std::holds_alternative<rendezvous::Persist>(action);
+  });
+  if (writes) journals_.push_back(journal_);
   rendezvous::write_down(actions, journal_);
   for (const rendezvous::Action& action : actions) {
     if (const auto* send = std::get_if<rendezvous::Send>(&action)) {
@@ -313,6 +319,7 @@ Transcript RendezvousAdapter::join(Command& command, Instant now, bool again) {
   if (const auto index = command.number("index")) {
     label.facts.scheduler_index = static_cast<std::uint32_t>(*index);
   }
+  label.facts.scheduler_attempt = command.text_or("attempt", "");
   label.peer = command.text_or("addr", address.first->second);
   label.session = ++last_session_;
   label.attached = true;
@@ -404,6 +411,7 @@ Transcript RendezvousAdapter::exited(Command& command, Instant now) {
     exited.status.value = static_cast<int>(command.number_or("code", 0));
   }
   exited.torn_down = command.flag_or("torn", false);
+  exited.parting = command.flag_or("parting", false);
   exited.oom = command.flag_or("oom", false);
   exited.agent_signaled = command.flag_or("signaled", false);
   exited.secondary = command.flag_or("secondary", false);
@@ -532,6 +540,10 @@ Transcript RendezvousAdapter::run(Command& command, Instant now) {
     for (auto& [name, label] : labels_)
       label.attached = false;
     std::vector<rendezvous::RunRecord> journal = std::exchange(journal_, {});
+    for (std::int64_t lost = command.number_or("lost", 0); lost > 0 && !journals_.empty(); --lost) {
+      journal = std::move(journals_.back());
+      journals_.pop_back();
+    }
     if (!reads) return {};
     journal_ = journal;
     return step(rendezvous::JournalRead{std::move(journal)}, now);

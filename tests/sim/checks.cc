@@ -311,12 +311,15 @@ void Checks::check_outcome(const RunId& run, const Outcome& outcome, const char*
 }
 
 // Workers that fail over others that were told to stop are no failure of the generation. The server
-// cannot know it where agents measure ages wrongly (they slept, or their clock leapt), its own
-// clock leapt, or it has forgotten the stop.
+// cannot know it where agents measure ages wrongly (they slept, or their clock leapt), messages are
+// under way for longer than kOrderDoubt, its own clock leapt, or it has forgotten the stop.
 void Checks::check_failed_generation(const rendezvous::Emit& emit,
                                      const event::GenerationFailed& failed) {
-  const bool exact = options_.freezes == 0 && options_.agent_leaps == 0 &&
-                     options_.server_leaps == 0 && options_.lost_tails == 0;
+  const SimOptions& drawn = options_;
+  const bool late = drawn.stalls > 0 || drawn.server_stalls > 0 || drawn.one_way > 0 ||
+                    drawn.partitions > 0 || drawn.slow_messages > 0;
+  const bool exact = !late && drawn.freezes == 0 && drawn.agent_leaps == 0 &&
+                     drawn.server_leaps == 0 && drawn.lost_tails == 0;
   const FailureKind kind = failed.first_cause.kind;
   const bool of_worker = kind != FailureKind::kNodeLost && kind != FailureKind::kSpawn;
   const Generation generation = emit.event.generation.value_or(kNoGeneration);
@@ -347,6 +350,8 @@ void Checks::check_emit(const rendezvous::Emit& emit) {
       left_.insert(emit.event.node.value_or(""));
     }
     ++tally[left->why == event::NodeLeft::Why::kLeave ? "nodes left" : "nodes lost"];
+  } else if (std::holds_alternative<event::ServerGoing>(emit.event.body)) {
+    goodbyes_.insert(emit.run);
   } else if (const auto* restart = std::get_if<event::RestartScheduled>(&emit.event.body)) {
     if (server_.charged_run != emit.run) {
       server_.charged_run = emit.run;

@@ -202,6 +202,7 @@ class Checks {
   std::set<NodeName> confined_;                   // sit out, as the events say
   std::set<std::pair<RunId, NodeName>> drained_;  // … and go for good, until they join anew
   std::set<std::pair<RunId, Generation>> disturbed_;
+  std::set<RunId> goodbyes_;  // runs whose server said that it leaves
   std::map<std::pair<NodeName, Attempt>, std::uint16_t> ports_;  // held for rank 0
   std::map<Key, Published> published_;
   std::map<std::string, Round> rounds_;

@@ -218,7 +218,8 @@ bool Checks::excused(const Process& process, const agent::StartWorkers& start) c
   const Instant since = is_off ? off->second : process.started;
   const bool strict = options_.policy.fence == Fence::kStrict && !process.frozen &&
                       !(fence_void_ && *fence_void_ >= since);
-  if (!strict && is_off) return true;
+  // Also those that a Commit sent before the server's goodbye starts after it.
+  if (!strict && (is_off || goodbyes_.contains(process.run))) return true;
   // One that leaves has ended its stream for good, as far as the server can tell.
   const auto lost = stream_lost_.find(name);
   if (!strict && left_.contains(name) && lost != stream_lost_.end() &&

@@ -62,7 +62,7 @@ std::optional<std::string> Model::stepped(const rendezvous::Event& event,
     const NodeName* node = nullptr;
     const RunId* run = nullptr;
     if (const auto* persist = std::get_if<rendezvous::Persist>(&action)) {
-      written(*persist);
+      written(*persist, actions);
     } else if (const auto* forget = std::get_if<rendezvous::Forget>(&action)) {
       runs_.erase(forget->run);
     } else if (const auto* send = std::get_if<rendezvous::Send>(&action)) {
@@ -159,7 +159,8 @@ void Model::time_passed(const std::vector<rendezvous::Action>& actions, Instant 
   }
 }
 
-void Model::written(const rendezvous::Persist& persist) {
+void Model::written(const rendezvous::Persist& persist,
+                    const std::vector<rendezvous::Action>& actions) {
   // Ours turned out to be another run: its nodes and places are that one's.
   for (const RunId& alias : persist.record.aliases) {
     const auto ours = runs_.find(alias);
@@ -177,9 +178,17 @@ void Model::written(const rendezvous::Persist& persist) {
   for (const rendezvous::OffenderRecord& offender : persist.record.offenders) {
     if (offender.until) run.confined.insert(offender.node);
   }
-  // The next generation is committed below; a higher number than that was learnt from agents.
-  const Generation committed = run.round ? run.round->generation : run.generation;
-  if (persist.record.generation > committed) run.generation = persist.record.generation;
+  // A generation that nobody is sent was learnt from agents: a round was for an earlier one.
+  const RunId& id = persist.record.run;
+  const bool commits = std::any_of(actions.begin(), actions.end(), [&](const auto& action) {
+    const auto* send = std::get_if<rendezvous::Send>(&action);
+    return send != nullptr && std::holds_alternative<Commit>(send->message.body) &&
+           send->message.envelope.run == id;
+  });
+  if (!commits && persist.record.generation > run.generation) {
+    run.generation = persist.record.generation;
+    run.round.reset();
+  }
   // One that leaves goes without a word.
   const auto gone = [&](const NodeName& name) {
     const auto node = run.nodes.find(name);

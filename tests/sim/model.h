@@ -70,7 +70,7 @@ class Model {
   void answered(Run& run, Node& node, const AgentMessage& message, Instant now);
   void time_passed(const std::vector<rendezvous::Action>& actions, Instant now);
   void set_aside(Node& node, Instant now) const;
-  void written(const rendezvous::Persist& persist);
+  void written(const rendezvous::Persist& persist, const std::vector<rendezvous::Action>& actions);
   void sent(const rendezvous::Event& event, const rendezvous::Send& send, Instant now);
   void taken_in(const rendezvous::AgentSaid& said, const Join& join, const Envelope& envelope);
   void stream_ended(SessionId stream);

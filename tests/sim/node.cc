@@ -34,6 +34,10 @@ void Node::start_agent() {
   config.node.slots = world_.options.slots_of(truth_.index);
   config.node.node_rank = world_.options.node_rank_of(truth_.index);
   config.node.scheduler_index = world_.options.scheduler_index_of(truth_.index);
+  if (world_.options.attempts > 0) {
+    if (truth_.life > 0 && world_.chance(world_.options.attempts)) ++attempt_;
+    config.node.scheduler_attempt = truth_.name + "#" + std::to_string(attempt_);
+  }
   config.node.boot_id = "boot-" + truth_.name;
   config.node.agent_pid = 1000 + static_cast<std::int64_t>(truth_.life);
   config.node.hosts_server = world_.options.hosted && truth_.index == 0;

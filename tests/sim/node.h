@@ -73,6 +73,7 @@ class Node {
   std::uint64_t connect_token_ = 0;
   std::uint64_t timer_ = 0;
   int spins_ = 0;
+  int attempt_ = 0;  // of its scheduler
   bool frozen_ = false;
   Instant awake_at_;
   std::vector<agent::Event> held_;  // while frozen

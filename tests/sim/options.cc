@@ -81,6 +81,7 @@ void draw_troubles(Rng rng, SimOptions& options) {
   options.wall_steps = maybe(0.3, 1.0);
   options.lost_tails = maybe(0.03, 1.0);
   options.peers = maybe(0.5, 1.0);
+  options.attempts = maybe(0.4, 1.0);
   if (options.hosted) options.lost_tails = 0;
   if (options.lost_tails > 0) {
     options.journaled = true;
@@ -234,7 +235,8 @@ const std::vector<Knob>& knobs() {
                                      {"wall-steps", &SimOptions::wall_steps},
                                      {"lost-tails", &SimOptions::lost_tails},
                                      {"hangs", &SimOptions::hangs},
-                                     {"peers", &SimOptions::peers}};
+                                     {"peers", &SimOptions::peers},
+                                     {"attempts", &SimOptions::attempts}};
   return all;
 }
 

@@ -61,6 +61,7 @@ struct SimOptions {
   double slow_messages = 0;  // chance of a delay in the order of a second
   double wall_steps = 0;     // chance that a server starts with another time of day
   double lost_tails = 0;     // chance that a crash takes what was written last (power loss)
+  double attempts = 0;       // a scheduler names its attempts; chance that a start is another one
   Duration longest_work = 12s;
   Duration fault_phase = 30s;
   std::string planted;  // the bug that the simulator must find (planted.h); none

@@ -48,7 +48,8 @@ struct Bodies {
   }
   std::string operator()(const WorkerExited& b) const {
     return "WorkerExited rank " + n(b.rank) + " " + status_text(b.status) +
-           (b.torn_down ? " torn down" : "") + (b.agent_signaled ? " agent signalled" : "");
+           (b.torn_down ? " torn down" : "") + (b.parting ? " parting" : "") +
+           (b.agent_signaled ? " agent signalled" : "");
   }
   std::string operator()(const StopConfirmed&) const { return "StopConfirmed"; }
   std::string operator()(const Leave& b) const { return "Leave " + std::to_string(b.signal); }

@@ -79,6 +79,10 @@ class Job {
   // Says JobOver now where that is still owed; the run is about to be forgotten.
   void give_up_waiting(Instant now);
 
+  // A new agent that is no other than one of this run, which has ended: the same attempt of the
+  // scheduler, started again. False: it begins another run.
+  bool tell_outcome(SessionId session, const Join& join, Instant now);
+
   // ---- what follows
   // Appends what the last call ordered, behind a Persist of what it changed.
   void take(std::vector<Action>& out);
@@ -222,7 +226,9 @@ class Job {
   // ---- job_attach.cc
   std::optional<JoinRefused> refused(const Join& join) const;
   std::optional<JoinRefused> refused_as_spare(const NodeFacts& node) const;
+  std::optional<JoinRefused> refused_by_holder(const NodeFacts& node, const Member& holder) const;
   std::optional<NodeName> holder_of(std::optional<std::uint32_t> node_rank) const;
+  std::string make_way(const NodeFacts& newer);
   void refuse(SessionId session, const Join& join, JoinRefused why);
   void evict(SessionId session, const NodeName& node, Incarnation incarnation,
              const std::string& reason);
@@ -329,6 +335,7 @@ class Job {
   void check_losses();
   void lose(const NodeName& node, const std::string& why);
   void remove(const NodeName& node);
+  void note_gone(const NodeFacts& node);
   Duration fence_time() const;
   void fence_off(Instant heard);
   bool fenced() const { return fenced_until_ && now_ < *fenced_until_; }
@@ -368,6 +375,7 @@ class Job {
   QuarantineBook quarantine_;
 
   Members members_;
+  std::map<NodeName, std::string> gone_attempts_;  // of nodes that are no members any more
   Incarnation last_incarnation_ = 0;
   std::set<NodeName> working_;  // nodes where workers of an ended or running life may be alive
   Instant liveness_check_at_;   // no later than the earliest loss

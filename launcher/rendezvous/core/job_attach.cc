@@ -9,6 +9,17 @@
 
 namespace muster::rendezvous {
 
+namespace {
+
+// A scheduler runs one attempt at a time at each place: of two, the one that came first is over.
+bool is_replaced_by(const NodeFacts& holder, const NodeFacts& newer) {
+  const bool known = !holder.scheduler_attempt.empty() && !newer.scheduler_attempt.empty();
+  return known && newer.scheduler_index && newer.scheduler_index == holder.scheduler_index &&
+         newer.scheduler_attempt != holder.scheduler_attempt;
+}
+
+}  // namespace
+
 std::string Job::by_holder() const {
   const std::string& holder = shared_.options.holder;
   return "job \"" + spec_.job + "\"" + (holder.empty() ? "" : " (" + holder + ")");
@@ -24,14 +35,7 @@ std::optional<JoinRefused> Job::refused(const Join& join) const {
   const auto same = members_.find(node.name);
   if (same != members_.end()) {
     const Member& holder = same->second;
-    // One whose stream is broken holds nothing: should its agent come back, it is the older one.
-    if (holder.connected()) {
-      return refusal(Why::kDuplicateName,
-                     "node \"" + node.name + "\" has already joined " + by_holder() +
-                         " from host " + holder.facts.host + ", pid " +
-                         std::to_string(holder.facts.agent_pid) +
-                         "; give each agent its own --node-name or --node-rank");
-    }
+    if (std::optional<JoinRefused> why = refused_by_holder(node, holder)) return why;
   } else if (members_.size() >= shared_.options.limits.members) {
     return refusal(Why::kFull, by_holder() + " has " + std::to_string(members_.size()) +
                                    " nodes, and this server takes no more");
@@ -41,12 +45,7 @@ std::optional<JoinRefused> Job::refused(const Join& join) const {
     if (name == node.name || member.leaving) continue;
     workers += member.facts.slots;
     if (!node.node_rank || member.facts.node_rank != node.node_rank) continue;
-    if (!member.connected()) continue;  // its place is taken, see join()
-    return refusal(Why::kDuplicateNodeRank, "node rank " + std::to_string(*node.node_rank) +
-                                                " of " + by_holder() + " is held by node \"" +
-                                                name + "\" on host " + member.facts.host +
-                                                ", pid " + std::to_string(member.facts.agent_pid) +
-                                                "; each agent needs its own --node-rank");
+    if (std::optional<JoinRefused> why = refused_by_holder(node, member)) return why;
   }
   if (workers > shared_.options.limits.ranks) {
     return refusal(Why::kFull, by_holder() + " would have " + std::to_string(workers) +
@@ -56,6 +55,31 @@ std::optional<JoinRefused> Job::refused(const Join& join) const {
   return std::nullopt;
 }
 
+// `holder` has the name or the node rank that `node` comes with. One whose stream is broken holds
+// nothing, nor one that its scheduler has replaced: should its agent come back, it is the older
+// one.
+std::optional<JoinRefused> Job::refused_by_holder(const NodeFacts& node,
+                                                  const Member& holder) const {
+  using Why = JoinRefused::Why;
+  const std::string at =
+      "host " + holder.facts.host + ", pid " + std::to_string(holder.facts.agent_pid);
+  if (!node.scheduler_attempt.empty() && node.scheduler_attempt == holder.replaced) {
+    return refusal(Why::kDuplicateName, "the scheduler has replaced this agent of node \"" +
+                                            node.name + "\" (" + holder.replaced + ") by " +
+                                            holder.facts.scheduler_attempt + " on " + at);
+  }
+  if (!holder.connected() || is_replaced_by(holder.facts, node)) return std::nullopt;
+  if (node.name == holder.facts.name) {
+    return refusal(Why::kDuplicateName, "node \"" + node.name + "\" has already joined " +
+                                            by_holder() + " from " + at +
+                                            "; give each agent its own --node-name or --node-rank");
+  }
+  return refusal(Why::kDuplicateNodeRank, "node rank " + std::to_string(*node.node_rank) + " of " +
+                                              by_holder() + " is held by node \"" +
+                                              holder.facts.name + "\" on " + at +
+                                              "; each agent needs its own --node-rank");
+}
+
 // One whose stream is broken holds no place: who replaces a node often comes before its loss is
 // certain.
 std::optional<JoinRefused> Job::refused_as_spare(const NodeFacts& node) const {
@@ -63,8 +87,9 @@ std::optional<JoinRefused> Job::refused_as_spare(const NodeFacts& node) const {
   const std::uint64_t spares = *spec_.policy.max_spares;
   const auto here = std::count_if(members_.begin(), members_.end(), [&](const auto& entry) {
     const Member& member = entry.second;
-    return entry.first != node.name && member.connected() && !member.leaving &&
-           !confined(entry.first);
+    const bool makes_way =
+        entry.first == node.name || (node.node_rank && member.facts.node_rank == node.node_rank);
+    return !makes_way && member.connected() && !member.leaving && !confined(entry.first);
   });
   if (static_cast<std::uint64_t>(here) < spec_.max_nodes + spares) return std::nullopt;
   const std::uint32_t most = spec_.max_nodes;
@@ -109,6 +134,7 @@ Member& Job::admit(SessionId session, const std::string& peer, const Join& join,
   member.role = role;
   member.session = session;
   member.heard_at = now_;
+  gone_attempts_.erase(join.node.name);
   shared_.sessions.attach(session, {this, join.node.name, incarnation});
   last_incarnation_ = std::max(last_incarnation_, incarnation);
   ++picture_version_;
@@ -149,12 +175,29 @@ void Job::join(SessionId session, const std::string& peer, const Join& join, Ins
     refuse(session, join, std::move(*why));
     return;
   }
-  if (find(join.node.name) != nullptr) lose(join.node.name, "its agent was replaced by a new one");
-  if (const std::optional<NodeName> holder = holder_of(join.node.node_rank)) {
-    lose(*holder, "node " + join.node.name + " has taken its node rank");
-  }
-  admit(session, peer, join, last_incarnation_ + 1);
+  std::string replaced = make_way(join.node);
+  admit(session, peer, join, last_incarnation_ + 1).replaced = std::move(replaced);
   end();
+}
+
+// Those whose name or node rank `newer` takes are lost. Returns the scheduler's attempt that it
+// replaces; empty: none.
+std::string Job::make_way(const NodeFacts& newer) {
+  std::string replaced;
+  const auto lose_to = [&](const NodeName& node, std::string why) {
+    const Member& holder = members_.at(node);
+    replaced = holder.replaced;
+    if (is_replaced_by(holder.facts, newer)) {
+      replaced = holder.facts.scheduler_attempt;
+      why = "its scheduler replaced it: " + replaced + " by " + newer.scheduler_attempt;
+    }
+    lose(node, why);
+  };
+  if (find(newer.name) != nullptr) lose_to(newer.name, "its agent was replaced by a new one");
+  if (const std::optional<NodeName> holder = holder_of(newer.node_rank)) {
+    lose_to(*holder, "node " + newer.name + " has taken its node rank");
+  }
+  return replaced;
 }
 
 void Job::reattach(SessionId session, const std::string& peer, const Join& join, Instant now) {
@@ -276,7 +319,9 @@ void Job::return_to_us(SessionId session, const std::string& peer, const Join& j
     return;
   }
   const Reattach& known = *join.reattach;
+  std::string replaced = make_way(join.node);
   Member& member = admit(session, peer, join, known.incarnation);
+  member.replaced = std::move(replaced);
   if (!known.workers_running || known.generation == kNoGeneration) return;
   found_working(member, known.generation);
   order_stop(member);
@@ -310,6 +355,30 @@ void Job::answer_late(SessionId session, const Join& join) {
   }
   shared_.sessions.attach(session, {this, join.node.name, incarnation});
   send_to(session, join.node.name, incarnation, generation_, OutcomeNotice{*outcome_});
+}
+
+bool Job::tell_outcome(SessionId session, const Join& join, Instant now) {
+  const std::string& attempt = join.node.scheduler_attempt;
+  const bool same_program = join.spec.program_hash == spec_.program_hash;
+  if (!finished() || attempt.empty() || !same_program) return false;
+  begin(now);
+  const NodeName& name = join.node.name;
+  const auto gone = gone_attempts_.find(name);
+  Member* member = find(name);
+  if (member != nullptr && member->facts.scheduler_attempt == attempt && !confined(name)) {
+    // One that has read it and is started once more is to do the work once more.
+    if (std::exchange(member->outcome_seen, true)) return false;
+    unread_.erase(name);
+  } else if (gone != gone_attempts_.end() && gone->second == attempt) {
+    gone_attempts_.erase(gone);
+    touch(name);
+  } else {
+    return false;
+  }
+  send_to(session, name, 0, generation_, OutcomeNotice{*outcome_});
+  act(CloseSession{session});
+  end();
+  return true;
 }
 
 bool Job::within_return_window() const {

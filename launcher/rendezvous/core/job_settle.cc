@@ -22,6 +22,7 @@ FormReason form_reason(StopWhy why) {
   switch (why) {
     case StopWhy::kGrow: return FormReason::kNodeJoined;
     case StopWhy::kRequested: return FormReason::kRequested;
+    case StopWhy::kStateLost: return FormReason::kStateLost;
     default: return FormReason::kNodeLeft;
   }
 }

@@ -73,7 +73,7 @@ bool Job::on(Member& member, const Envelope& envelope, const WorkerExited& exite
   if (!life_->exited.insert(exited.rank).second) return true;  // told again
   touch(name);
   const Instant happened = now_ - std::clamp(exited.age, Duration{0}, now_ - life_->committed_at);
-  if (exited.agent_signaled || (exited.torn_down && member.leaving)) {
+  if (exited.agent_signaled || exited.parting) {
     life_->parted_at = earlier(life_->parted_at, happened);
   }
   if (exited.status.kind != ExitStatus::Kind::kExecFailed) {
@@ -129,9 +129,13 @@ bool Job::on(Member& member, const Envelope& envelope, const StopConfirmed&) {
   const NodeName& name = member.facts.name;
   if (envelope.generation != member.work || member.work == kNoGeneration) return false;
   if (!working_.contains(name)) return true;  // a second order was answered too
-  // Only a stop that was ordered can be confirmed.
-  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) {
-    if (works_in_life(member)) return false;
+  if (runs() && works_in_life(member)) {
+    // Only a stop that was ordered can be confirmed: by the server before this one, whose journal
+    // lost the order.
+    if (!read_back_) return false;
+    const std::string why = "the server's journal lost its order to stop this generation";
+    publish_event(job_event(event::StateLost{why}));
+    begin_stop(StopWhy::kStateLost, false, why);
   }
   stopped_working(name);
   return true;

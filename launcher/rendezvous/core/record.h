@@ -166,7 +166,8 @@ struct MemberRecord {
   Role role = Role::kMember;
   bool leaving = false;
   Generation work = kNoGeneration;
-  bool works = false;  // workers of `work` may be alive there
+  bool works = false;    // workers of `work` may be alive there
+  std::string replaced;  // the scheduler's attempt that it took the place of
   bool operator==(const MemberRecord&) const = default;
 };
 
@@ -179,10 +180,12 @@ struct CauseRecord {
   bool operator==(const CauseRecord&) const = default;
 };
 
-// A node of the run: a member, or one that is gone but took part in the last generation.
+// A node of the run: a member, or one that is gone but took part in the last generation or may ask
+// for the outcome.
 struct NodeRecord {
   NodeName node;
   std::optional<MemberRecord> member;  // absent: gone
+  std::string attempt;                 // gone: the scheduler's; it may ask for the outcome
   // Its part in the generation committed last.
   bool started = false;               // its WorkersStarted came
   std::vector<std::uint32_t> exited;  // ranks whose end was reported, ascending

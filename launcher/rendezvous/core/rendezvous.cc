@@ -49,6 +49,7 @@ struct Rendezvous::State {
   void on(const JournalRead& journal);
   void on(const Tick&);
   void join(const AgentSaid& said, const Join& join);
+  bool reads_outcome(const AgentSaid& said, const Join& join, Runs& runs);
   void reattach(const AgentSaid& said, const Join& join, Runs* runs);
   void refuse(const AgentSaid& said, const Join& join, JoinRefused why);
   void send(const AgentSaid& said, ServerBody body);
@@ -186,11 +187,23 @@ void Rendezvous::State::join(const AgentSaid& said, const Join& join) {
   const auto found = jobs.find(join.spec.job);
   Runs* runs = found == jobs.end() ? nullptr : &found->second;
   if (join.reattach && !join.reattach->run.empty()) return reattach(said, join, runs);
+  if (runs != nullptr && reads_outcome(said, join, *runs)) return;
   Job* job =
       runs != nullptr && is_on(*runs->back()) ? runs->back().get() : start_run(said, join, nullptr);
   if (job == nullptr) return;
   job->join(said.session, said.peer_addr, join, now);
   take(*job);
+}
+
+// The newest run that it was part of and whose end it has not read.
+bool Rendezvous::State::reads_outcome(const AgentSaid& said, const Join& join, Runs& runs) {
+  if (is_on(*runs.back())) return false;
+  for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+    if (!(*run)->tell_outcome(said.session, join, now)) continue;
+    take(**run);
+    return true;
+  }
+  return false;
 }
 
 void Rendezvous::State::reattach(const AgentSaid& said, const Join& join, Runs* runs) {

@@ -178,6 +178,7 @@ MemberRecord read(const v1::MemberRecord& from, wire::Border& border) {
   to.leaving = from.leaving();
   to.work = border.generation("work", from.work());
   to.works = from.works();
+  to.replaced = border.name("replaced_attempt", from.replaced_attempt());
   return to;
 }
 
@@ -340,7 +341,9 @@ void write(const NodeRecord& from, v1::NodeRecord& to) {
     member.set_leaving(from.member->leaving);
     member.set_work(from.member->work);
     member.set_works(from.member->works);
+    member.set_replaced_attempt(from.member->replaced);
   }
+  to.set_attempt(from.attempt);
   to.set_started(from.started);
   for (const std::uint32_t rank : from.exited)
     to.add_exited(rank);
@@ -364,6 +367,7 @@ NodeRecord read(const v1::NodeRecord& from, wire::Border& border) {
   if (from.has_member()) {
     to.member = border.within("member", [&] { return read(from.member(), border); });
   }
+  to.attempt = border.name("attempt", from.attempt());
   to.started = from.started();
   if (border.count("exited", from.exited_size(), wire::kMaxSlots)) {
     to.exited.assign(from.exited().begin(), from.exited().end());

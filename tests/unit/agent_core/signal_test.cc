@@ -60,6 +60,18 @@ TEST_CASE("a signal between Prepare and Commit leaves no port behind and starts 
   CHECK(rig.said(Commit{0, 20001}, 0).empty());
 }
 
+TEST_CASE("what a stop took down before the node leaves does not part with it") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.ended(0, ExitStatus{});
+  rig.said(StopOrder{}, 0);
+  rig.step(SignalReceived{2});
+  rig.ended(1, Rig::killed(15));
+  CHECK(rig.sent<WorkerExited>().at(0).torn_down);
+  CHECK_FALSE(rig.sent<WorkerExited>().at(0).parting);
+}
+
 TEST_CASE("a signal while running: leave, file, signal as it came, then the end") {
   Rig rig(test_config(2, 2));
   rig.join();
@@ -75,6 +87,7 @@ TEST_CASE("a signal while running: leave, file, signal as it came, then the end"
   const WorkerExited report = rig.sent<WorkerExited>().at(0);
   CHECK(report.agent_signaled);
   CHECK(report.torn_down);
+  CHECK(report.parting);
   CHECK_FALSE(rig.has<NoteFirstCause>());
   rig.gone(0);
   rig.said(StopOrder{}, 0);  // the server stops the generation of the node that leaves

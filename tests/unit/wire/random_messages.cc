@@ -120,6 +120,7 @@ NodeFacts RandomMessages::facts() {
   out.slots = 1 + number(64);
   out.node_rank = maybe<std::uint32_t>([&] { return number(100); });
   out.scheduler_index = maybe<std::uint32_t>([&] { return number(100); });
+  out.scheduler_attempt = name(true);
   out.boot_id = name(true);
   out.agent_pid = number(1U << 22U);
   out.user = name(true);
@@ -274,6 +275,7 @@ WorkerExited RandomMessages::worker_exited() {
   out.torn_down = coin();
   out.oom = coin();
   out.agent_signaled = coin();
+  out.parting = coin();
   out.order = rng_.next();
   out.age = duration();
   out.run = duration();
