@@ -272,7 +272,10 @@ void Checks::check_persist(const rendezvous::JobRecord& record) {
     if (record.epoch < before.epoch) fail("R4: the epoch fell");
     known->second = record;
   }
-  if (record.restarts_used > options_.policy.max_restarts) fail("G3: the budget is exceeded");
+  const JobPolicy& policy = options_.policy;
+  if (!policy.max_restarts_window && record.restarts_used > policy.max_restarts) {
+    fail("G3: the budget is exceeded");
+  }
   if (record.outcome) check_outcome(record.run, *record.outcome, "the journal");
 }
 
@@ -329,6 +332,31 @@ void Checks::check_failed_generation(const rendezvous::Emit& emit,
   }
 }
 
+// At most so many in a run, or in any window of it by the server's clock, which is ours unless it
+// leaps or the time of day does.
+void Checks::check_charge(const RunId& run, const event::RestartScheduled& restart) {
+  const JobPolicy& policy = options_.policy;
+  if (server_.charged_run != run) {
+    server_.charged_run = run;
+    server_.charged.clear();
+  }
+  if (restart.charged) server_.charged.push_back(clock_.now());
+  std::size_t counted = server_.charged.size();
+  if (policy.max_restarts_window) {
+    const Duration window = *policy.max_restarts_window - 1ms;  // less what rounding takes
+    counted = static_cast<std::size_t>(
+        std::count_if(server_.charged.begin(), server_.charged.end(),
+                      [&](Instant at) { return clock_.now() - at < window; }));
+    if (options_.server_leaps > 0 || options_.wall_steps > 0) return;
+    if (restart.charged && restart.restarts_used > policy.max_restarts) {
+      ++tally["restarts beyond the budget, outside its window"];
+    }
+  } else if (restart.restarts_used > restart.max_restarts) {
+    fail("G3: the budget is exceeded");
+  }
+  if (counted > policy.max_restarts) fail("G3: more charged than allowed");
+}
+
 void Checks::check_emit(const rendezvous::Emit& emit) {
   if (std::holds_alternative<event::NodeJoined>(emit.event.body)) {
     confined_.erase(emit.event.node.value_or(""));
@@ -353,13 +381,7 @@ void Checks::check_emit(const rendezvous::Emit& emit) {
   } else if (std::holds_alternative<event::ServerGoing>(emit.event.body)) {
     goodbyes_.insert(emit.run);
   } else if (const auto* restart = std::get_if<event::RestartScheduled>(&emit.event.body)) {
-    if (server_.charged_run != emit.run) {
-      server_.charged_run = emit.run;
-      server_.charged = 0;
-    }
-    server_.charged += restart->charged ? 1U : 0U;
-    if (server_.charged > options_.policy.max_restarts) fail("G3: more charged than allowed");
-    if (restart->restarts_used > restart->max_restarts) fail("G3: the budget is exceeded");
+    check_charge(emit.run, *restart);
     ++tally[restart->charged ? "restarts charged" : "restarts free"];
   } else if (const auto* failed = std::get_if<event::GenerationFailed>(&emit.event.body)) {
     check_failed_generation(emit, *failed);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -139,7 +140,7 @@ class Checks {
     std::map<RunId, rendezvous::JobRecord> last;
     std::set<std::uint64_t> stops_open;
     std::set<RunId> over;
-    std::uint64_t charged = 0;
+    std::deque<Instant> charged;  // restarts of the run below
     RunId charged_run;
     Instant started;
     bool leaves = false;  // it said so, and answers no more
@@ -172,6 +173,7 @@ class Checks {
   void check_persist(const rendezvous::JobRecord& record);
   void check_range(const rendezvous::Event& event, const rendezvous::JobRecord& record);
   void check_outcome(const RunId& run, const Outcome& outcome, const char* where);
+  void check_charge(const RunId& run, const event::RestartScheduled& restart);
   void check_failed_generation(const rendezvous::Emit& emit, const event::GenerationFailed& failed);
   void check_emit(const rendezvous::Emit& emit);
   void check_start(const NodeTruth& node, const agent::StartWorkers& start);

@@ -82,6 +82,7 @@ void draw_troubles(Rng rng, SimOptions& options) {
   options.lost_tails = maybe(0.03, 1.0);
   options.peers = maybe(0.5, 1.0);
   options.attempts = maybe(0.4, 1.0);
+  if (rng.below(4) == 0) options.policy.max_restarts_window = Duration(1s) * (2 + rng.below(12));
   if (options.hosted) options.lost_tails = 0;
   if (options.lost_tails > 0) {
     options.journaled = true;
@@ -169,6 +170,9 @@ std::string SimOptions::text() const {
   if (policy.grow == Grow::kCheckpoint) line += ", grow at checkpoints";
   if (policy.grow == Grow::kNever) line += ", grow never";
   if (policy.max_spares) line += ", spares " + std::to_string(*policy.max_spares);
+  if (policy.max_restarts_window) {
+    line += ", restarts within " + format_duration(*policy.max_restarts_window);
+  }
   if (policy.quarantine.causes > 0) line += ", quarantine";
   if (policy.fence == Fence::kStrict) line += ", strict fence";
   if (indexed) line += ", scheduler indexes";

@@ -204,6 +204,14 @@ std::vector<Bug> rule_bugs() {
            [](Planted&, Heard& event) {
              change_policy(event, [](JobPolicy& policy) { policy.fence = Fence::kFast; });
            }},
+      {.name = "budget-window-too-short",
+       .breaks = "G3: more charged",
+       .hears =
+           [](Planted&, Heard& event) {
+             change_policy(event, [](JobPolicy& policy) {
+               if (policy.max_restarts_window) *policy.max_restarts_window /= 8;
+             });
+           }},
       {.name = "lost-nodes-are-free-without-end",
        .breaks = "G3: lost node",
        .hears =
