@@ -23,14 +23,17 @@ absl::Status TrainingRun::evaluate() {
   const LeafRange mine = leaf_range(batches, group_.size(), group_.rank());
   const auto row = static_cast<std::uint64_t>(dataset_->window_tokens());
   Control control;
-  control.fingerprint = fingerprint();
+  const auto print = fingerprint();
+  if (!print.ok()) return engine_failure(print.status());
+  control.fingerprint = *print;
   for (std::uint64_t i = mine.first; i < mine.first + mine.count; ++i) {
     const std::uint64_t first = i * micro;
     const std::uint64_t count = std::min(micro, windows - first);
     tokens_.resize(count * row);
     dataset_->validation_batch(first, count, tokens_);
-    control.micro_losses.push_back(
-        model_->forward(tokens_, static_cast<std::int64_t>(count), config_.model.n_ctx));
+    const auto loss = engine_->forward(tokens_, static_cast<std::int64_t>(count));
+    if (!loss.ok()) return engine_failure(loss.status());
+    control.micro_losses.push_back(*loss);
     control.loss_sum += control.micro_losses.back();
     control.tokens += count * (row - 1);
   }
@@ -69,8 +72,10 @@ absl::Status TrainingRun::save() {
     return absl::OkStatus();
   }
   report("saving");
+  const auto tensors = engine_->tensors();
+  if (!tensors.ok()) return engine_failure(tensors.status());
   overseer_.storage_begins();
-  const auto saved = store_->save(manifest(), layout_, tensors_);
+  const auto saved = store_->save(manifest(), layout_, **tensors);
   overseer_.storage_ends();
   if (!saved.ok()) {
     return fail(kExitStorage, "cannot save step " + std::to_string(counters_.step) + ": " +
@@ -90,9 +95,12 @@ absl::Status TrainingRun::finish(bool stopped) {
     const absl::Status saved = save();
     if (!saved.ok()) return saved;
   }
-  const absl::Status together = barrier(group_);
-  if (!together.ok() && !is_first()) return peer_failure(together);
-  result_.param_hash = param_hash(layout_, tensors_.master);
+  absl::Status together = barrier(group_);
+  if (together.ok()) together = engine_->close();
+  if (!together.ok() && !is_first()) return engine_failure(together);
+  const auto master = engine_->master();
+  if (!master.ok()) return engine_failure(master.status());
+  result_.param_hash = param_hash(layout_, *master);
   if (!is_first() || !runtime_.line) return absl::OkStatus();
   runtime_.line(stopped ? stopped_line(counters_, store_.has_value())
                         : done_line(counters_, result_.param_hash));

@@ -34,13 +34,14 @@ absl::Status TrainingRun::start() {
   if (!status.ok()) return status;
   if (*manifest) status = compare(**manifest);
   if (!status.ok()) return status;
+  TrainTensors tensors;
   if (loaded) {
     note("resuming from " + loaded->path + " (run " + loaded->manifest.run + ", generation " +
          std::to_string(loaded->manifest.generation) + ")");
-    tensors_ = std::move(loaded->tensors);
+    tensors = std::move(loaded->tensors);
   }
-  status = fill_tensors(*manifest);
-  return status.ok() ? make_model() : status;
+  status = fill_tensors(*manifest, tensors);
+  return status.ok() ? make_engine(std::move(tensors)) : status;
 }
 
 absl::Status TrainingRun::read_data() {
@@ -139,28 +140,35 @@ absl::Status TrainingRun::compare(const Manifest& manifest) {
   return absl::OkStatus();
 }
 
-absl::Status TrainingRun::fill_tensors(const std::optional<Manifest>& manifest) {
-  for (std::vector<float>* stream : {&tensors_.master, &tensors_.m, &tensors_.v}) {
+absl::Status TrainingRun::fill_tensors(const std::optional<Manifest>& manifest,
+                                       TrainTensors& tensors) {
+  for (std::vector<float>* stream : {&tensors.master, &tensors.m, &tensors.v}) {
     stream->resize(layout_.size, 0.0F);
   }
   if (!manifest) {
-    initialise(config_.model, layout_, config_.seed, tensors_.master);
+    initialise(config_.model, layout_, config_.seed, tensors.master);
     return absl::OkStatus();
   }
-  const absl::Status status = broadcast_tensors(group_, tensors_);
+  const absl::Status status = broadcast_tensors(group_, tensors);
   return status.ok() ? status : peer_failure(status);
 }
 
-absl::Status TrainingRun::make_model() {
-  auto model = make_gpt(config_.model, config_.precision, batch_.micro);
-  if (!model.ok()) return fail(kExitConfiguration, std::string(model.status().message()));
-  model_ = *std::move(model);
-  model_->load_weights(tensors_.master);
-  const WireType wire = config_.parallel.wire_dtype == "bf16"   ? WireType::kBf16
-                        : config_.parallel.wire_dtype == "fp16" ? WireType::kF16
-                                                                : WireType::kF32;
-  gradients_.emplace(layout_, config_.parallel.deterministic, wire);
-  return absl::OkStatus();
+absl::Status TrainingRun::make_engine(TrainTensors tensors) {
+  EngineRequest request{
+      config_.model, config_.precision, batch_.micro, layout_, config_.parallel, group_, {}};
+  if (runtime_.after_backward) {
+    request.after_backward = [this](std::span<float> gradient) {
+      runtime_.after_backward(counters_.step + 1, gradient);
+    };
+  }
+  auto engine = runtime_.make_engine(request);
+  if (absl::IsInvalidArgument(engine.status())) {
+    return fail(kExitConfiguration, std::string(engine.status().message()));
+  }
+  if (!engine.ok()) return engine_failure(engine.status());
+  engine_ = *std::move(engine);
+  const absl::Status loaded = engine_->load(std::move(tensors));
+  return loaded.ok() ? loaded : engine_failure(loaded);
 }
 
 }  // namespace muster::runtime

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "worker_runtime/data/digest.h"
-#include "worker_runtime/numerics/reduce.h"
 #include "worker_runtime/optim/optimizer.h"
 #include "worker_runtime/train/metrics.h"
 #include "worker_runtime/train/training_run.h"
@@ -18,19 +17,6 @@ namespace {
 // To the given fraction, as the double that prints shortest.
 double rounded(double value, double fraction) {
   return std::round(value * fraction) / fraction;
-}
-
-// The elements of the norm blocks that a rank looks at.
-struct BlockRange {
-  std::size_t offset = 0;
-  std::size_t count = 0;
-};
-BlockRange own_blocks(std::size_t elements, int size, int rank) {
-  const std::size_t blocks = (elements + numerics::kNormBlock - 1) / numerics::kNormBlock;
-  const LeafRange range = leaf_range(blocks, size, rank);
-  const std::size_t begin = range.first * numerics::kNormBlock;
-  const std::size_t end = std::min(elements, (range.first + range.count) * numerics::kNormBlock);
-  return {begin, end > begin ? end - begin : 0};
 }
 
 // Where a number that is not finite was met, so that the minimum over ranks is the one to name: the
@@ -65,14 +51,11 @@ absl::Status TrainingRun::steps() {
 
 absl::Status TrainingRun::step() {
   const auto began = std::chrono::steady_clock::now();
-  const auto leaves = static_cast<std::uint64_t>(batch_.leaves());
   std::vector<double> losses;
-  compute(leaf_range(leaves, group_.size(), group_.rank()), losses);
-  const std::uint64_t local_bad = gradients_->first_bad();
-  const absl::Status reduced = gradients_->reduce(group_, leaves);
-  if (!reduced.ok()) return peer_failure(reduced);
-  const auto all = agree_on_step(losses, local_bad);
-  if (!all.ok()) return peer_failure(all.status());
+  const auto facts = compute(losses);
+  if (!facts.ok()) return engine_failure(facts.status());
+  const auto all = agree_on_step(losses, *facts);
+  if (!all.ok()) return engine_failure(all.status());
 
   const double nominal = static_cast<double>(batch_.global * config_.model.n_ctx);
   const double scale = scaler_.scale();
@@ -81,7 +64,8 @@ absl::Status TrainingRun::step() {
   const double lr = learning_rate(config_.schedule, counters_.updates);
   const ScalerOutcome outcome = scaler_.update(all->found_inf);
   if (outcome == ScalerOutcome::kStep) {
-    apply(unscale * clip_factor(norm, config_.gradient_clipping), lr);
+    const absl::Status applied = apply(unscale * clip_factor(norm, config_.gradient_clipping), lr);
+    if (!applied.ok()) return engine_failure(applied);
   }
   ++counters_.step;
   counters_.samples += static_cast<std::uint64_t>(batch_.global);
@@ -101,67 +85,67 @@ absl::Status TrainingRun::step() {
   return judge(*all, outcome);
 }
 
-// Forward and backward of this rank's micro-batches. The loss is scaled by 1 / nominal tokens of
-// the whole step, so that sums over ranks are means, and by the loss scale.
-void TrainingRun::compute(LeafRange mine, std::vector<double>& losses) {
+// Forward and backward of this rank's micro-batches, and the sum over ranks. The loss is scaled by
+// 1 / nominal tokens of the whole step, so that sums over ranks are means, and by the loss scale.
+absl::StatusOr<GradientFacts> TrainingRun::compute(std::vector<double>& losses) {
+  const auto leaves = static_cast<std::uint64_t>(batch_.leaves());
   const auto micro = static_cast<std::uint64_t>(batch_.micro);
   const double nominal = static_cast<double>(batch_.global * config_.model.n_ctx);
   const auto gradient_scale = static_cast<float>(scaler_.scale() / nominal);
   tokens_.resize(micro * static_cast<std::uint64_t>(dataset_->window_tokens()));
-  gradients_->compute(mine, [&](std::uint64_t leaf, std::span<float> into) {
+  const auto tokens = [&](std::uint64_t leaf) -> std::span<const std::int32_t> {
     const std::uint64_t first = counters_.samples + leaf * micro;
     dataset_->train_batch(first, micro, tokens_);
-    losses.push_back(
-        model_->forward_backward(tokens_, batch_.micro, config_.model.n_ctx, gradient_scale, into));
     if (runtime_.consumed) runtime_.consumed(first, micro);
-    if (runtime_.after_backward) runtime_.after_backward(counters_.step + 1, into);
-  });
+    return tokens_;
+  };
+  return engine_->gradient(leaf_range(leaves, group_.size(), group_.rank()), leaves, tokens,
+                           gradient_scale, losses);
 }
 
 absl::StatusOr<Control> TrainingRun::agree_on_step(const std::vector<double>& losses,
-                                                   std::uint64_t local_bad) {
-  const std::span<const float> sum = gradients_->sum();
-  const BlockRange own = own_blocks(layout_.size, group_.size(), group_.rank());
-  const std::span<const float> part = sum.subspan(own.offset, own.count);
-  const std::uint64_t sum_bad = first_non_finite(layout_, own.offset, part);
+                                                   const GradientFacts& facts) {
   Control mine;
-  mine.found_inf = local_bad != kAllFinite || sum_bad != kAllFinite;
-  mine.first_bad =
-      std::min(bad_key(local_bad, group_.rank(), false), bad_key(sum_bad, group_.rank(), true));
+  mine.found_inf = facts.own_bad != kAllFinite || facts.sum_bad != kAllFinite;
+  mine.first_bad = std::min(bad_key(facts.own_bad, group_.rank(), false),
+                            bad_key(facts.sum_bad, group_.rank(), true));
   mine.stop = overseer_.stop_requested();
   mine.tokens = losses.size() * static_cast<std::uint64_t>(batch_.micro * config_.model.n_ctx);
   for (const double loss : losses)
     mine.loss_sum += loss;
-  mine.norm_partials = square_norm_partials(own.offset, part);
+  mine.norm_partials = facts.norm_partials;
   mine.micro_losses = losses;
-  mine.fingerprint = fingerprint();
+  const auto print = fingerprint();
+  if (!print.ok()) return print.status();
+  mine.fingerprint = *print;
   return control_all_reduce(group_, mine);
 }
 
 // What must be equal on all ranks before they step together. The parameters themselves are in it
 // where a checkpoint is to be made of the result: no rank's silent error gets published.
-std::uint64_t TrainingRun::fingerprint() const {
+absl::StatusOr<std::uint64_t> TrainingRun::fingerprint() const {
   const std::uint64_t facts[] = {layout_.hash,
                                  config_digest_,
                                  counters_.step,
                                  counters_.updates,
                                  counters_.samples,
                                  counters_.bad_steps,
-                                 std::bit_cast<std::uint64_t>(scaler_.scale())};
+                                 std::bit_cast<std::uint64_t>(scaler_.scale()),
+                                 engine_->fingerprint()};
   std::uint64_t print = digest64(std::as_bytes(std::span(facts)));
   if (checkpoint_due(counters_.step + 1)) {
-    print ^= digest64(std::as_bytes(std::span(tensors_.master)));
+    const auto master = engine_->master();
+    if (!master.ok()) return master.status();
+    print ^= digest64(std::as_bytes(*master));
   }
   return print;
 }
 
-void TrainingRun::apply(double gradient_factor, double lr) {
+absl::Status TrainingRun::apply(double gradient_factor, double lr) {
   AdamWOptions options = config_.adam;
   options.learning_rate = lr;
   ++counters_.updates;
-  adamw_step(options, counters_.updates, gradient_factor, layout_, 0, gradients_->sum(),
-             tensors_.master, tensors_.m, tensors_.v);
-  model_->load_weights(tensors_.master);
+  return engine_->apply(options, counters_.updates, gradient_factor);
 }
 
 // Ends a run that cannot recover. All ranks see the same, and end alike.

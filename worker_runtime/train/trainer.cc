@@ -45,6 +45,13 @@ absl::Status TrainingRun::storage_failure(const absl::Status& status) {
   return fail(users ? kExitConfiguration : kExitStorage, std::string(status.message()));
 }
 
+absl::Status TrainingRun::engine_failure(const absl::Status& status) {
+  const bool peers = absl::IsUnavailable(status) || absl::IsFailedPrecondition(status) ||
+                     absl::IsDeadlineExceeded(status);
+  if (peers) return peer_failure(status);
+  return fail(kExitDevice, std::string(status.message()));
+}
+
 void TrainingRun::note(const std::string& text) const {
   if (runtime_.note) runtime_.note(text);
 }

@@ -22,6 +22,7 @@
 #include "worker_runtime/checkpoint/manifest.h"
 #include "worker_runtime/collectives/collectives.h"
 #include "worker_runtime/train/config.h"
+#include "worker_runtime/train/engine.h"
 #include "worker_runtime/train/resume.h"
 
 namespace muster::runtime {
@@ -73,6 +74,7 @@ struct TrainRuntime {
   std::string nonce;  // unique to this process
   BuildFacts build;
   ResumeChoice resume;
+  EngineMaker make_engine = make_cpu_engine;
   FileSystem* files = &posix_file_system();
   Overseer* overseer = nullptr;                  // none: the default
   std::function<void(const std::string&)> line;  // rank 0: one JSON object

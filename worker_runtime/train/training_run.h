@@ -18,7 +18,7 @@
 #include "worker_runtime/collectives/ops.h"
 #include "worker_runtime/data/dataset.h"
 #include "worker_runtime/model/gpt.h"
-#include "worker_runtime/train/gradients.h"
+#include "worker_runtime/train/engine.h"
 #include "worker_runtime/train/loss_scaler.h"
 #include "worker_runtime/train/trainer.h"
 #include "worker_runtime/train/watched.h"
@@ -37,6 +37,8 @@ class TrainingRun {
   absl::Status fail(int code, const std::string& message);
   absl::Status peer_failure(const absl::Status& status);
   absl::Status storage_failure(const absl::Status& status);
+  // What an engine could not do.
+  absl::Status engine_failure(const absl::Status& status);
 
   absl::Status start();
   absl::Status read_data();
@@ -44,16 +46,17 @@ class TrainingRun {
   absl::Status agree(bool& probed);
   absl::Status settle_batch(const std::optional<Manifest>& manifest);
   absl::Status compare(const Manifest& manifest);
-  absl::Status fill_tensors(const std::optional<Manifest>& manifest);
-  absl::Status make_model();
+  absl::Status fill_tensors(const std::optional<Manifest>& manifest, TrainTensors& tensors);
+  absl::Status make_engine(TrainTensors tensors);
 
   absl::Status steps();
   absl::Status step();
-  absl::StatusOr<Control> agree_on_step(const std::vector<double>& losses, std::uint64_t local_bad);
-  void compute(LeafRange mine, std::vector<double>& losses);
-  void apply(double gradient_factor, double lr);
+  absl::StatusOr<GradientFacts> compute(std::vector<double>& losses);
+  absl::StatusOr<Control> agree_on_step(const std::vector<double>& losses,
+                                        const GradientFacts& facts);
+  absl::Status apply(double gradient_factor, double lr);
   absl::Status judge(const Control& all, ScalerOutcome outcome);
-  std::uint64_t fingerprint() const;
+  absl::StatusOr<std::uint64_t> fingerprint() const;
   bool checkpoint_due(std::uint64_t step) const;
 
   absl::Status evaluate();
@@ -77,11 +80,9 @@ class TrainingRun {
   std::uint64_t config_digest_ = 0;
   std::optional<Dataset> dataset_;
   std::optional<CheckpointStore> store_;  // rank 0 with checkpoint.dir
-  TrainTensors tensors_;
   TrainCounters counters_;
   LossScaler scaler_;
-  std::unique_ptr<Gpt> model_;
-  std::optional<GradientSum> gradients_;
+  std::unique_ptr<Engine> engine_;
   std::vector<std::int32_t> tokens_;
   std::uint64_t checkpoint_step_ = 0;        // the last this rank knows of
   std::optional<std::uint64_t> saved_step_;  // a checkpoint of this step stands
