@@ -35,3 +35,7 @@ muster_test(cuda_nccl_test LABEL unit
 
 muster_test(cuda_model_test LABEL unit TIMEOUT 300
   SOURCES unit/cuda/device_gpt_test.cc LINK muster::cuda_model muster::fake_cuda gomp)
+
+# Whole runs on devices that are not there.
+muster_test(cuda_engine_test LABEL "unit;onednn" TIMEOUT 300
+  SOURCES unit/cuda/device_engine_test.cc LINK muster::cuda_engine muster::fake_nccl gomp)

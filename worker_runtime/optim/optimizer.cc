@@ -10,15 +10,6 @@
 namespace muster::runtime {
 namespace {
 
-// The tensor in whose padded range the flat element `at` lies.
-std::size_t tensor_at(const FlatLayout& layout, std::size_t at) {
-  const auto after =
-      std::upper_bound(layout.tensors.begin(), layout.tensors.end(), at,
-                       [](std::size_t x, const TensorInfo& tensor) { return x < tensor.offset; });
-  MUSTER_CHECK(after != layout.tensors.begin());
-  return static_cast<std::size_t>(after - layout.tensors.begin()) - 1;
-}
-
 // Calls body(tensor index, first, count) for every tensor's share of [offset, offset + size),
 // padding included; first counts from `offset`.
 template <class Body>
@@ -36,6 +27,14 @@ void for_tensors(const FlatLayout& layout, std::size_t offset, std::size_t size,
 }
 
 }  // namespace
+
+std::size_t tensor_at(const FlatLayout& layout, std::size_t at) {
+  const auto after =
+      std::upper_bound(layout.tensors.begin(), layout.tensors.end(), at,
+                       [](std::size_t x, const TensorInfo& tensor) { return x < tensor.offset; });
+  MUSTER_CHECK(after != layout.tensors.begin());
+  return static_cast<std::size_t>(after - layout.tensors.begin()) - 1;
+}
 
 std::uint64_t first_non_finite(const FlatLayout& layout, std::size_t offset,
                                std::span<const float> gradients) {

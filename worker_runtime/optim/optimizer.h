@@ -21,6 +21,10 @@ namespace muster::runtime {
 
 inline constexpr std::uint64_t kAllFinite = std::numeric_limits<std::uint64_t>::max();
 
+// Index in layout.tensors of the tensor in whose padded range the flat element `at` lies.
+// REQUIRES: at < layout.size.
+std::size_t tensor_at(const FlatLayout& layout, std::size_t at);
+
 // Index in layout.tensors of the first tensor with a non-finite element in
 // [offset, offset + gradients.size()), or kAllFinite.
 std::uint64_t first_non_finite(const FlatLayout& layout, std::size_t offset,

@@ -207,17 +207,13 @@ void read_parallel(JsonReader& root, ParallelConfig& parallel) {
   reader.boolean("deterministic", parallel.deterministic);
   reader.choice("wire_dtype", parallel.wire_dtype, {"fp32", "bf16", "fp16"});
   reader.choice("backend", parallel.backend, {"auto", "nccl", "staged", "tcp"});
-  if (parallel.backend == "nccl" || parallel.backend == "staged") {
-    reader.fail("backend", "\"" + parallel.backend +
-                               "\" needs a CUDA device, which this version "
-                               "does not use; tcp is what it has");
-  }
+  reader.number("bucket_mb", parallel.bucket_mb, 0.001, 4096);
+  reader.number("first_bucket_mb", parallel.first_bucket_mb, 0.001, 4096);
   if (parallel.deterministic && parallel.wire_dtype != "fp32") {
     reader.fail("wire_dtype",
                 "must be fp32 with /parallel/deterministic: rounding on the wire "
                 "would depend on the world size");
   }
-  reader.without_effect({"bucket_mb", "first_bucket_mb"});
   reader.finish();
 }
 
@@ -268,13 +264,26 @@ void read_count(JsonReader& root, const char* key, std::optional<std::int64_t>& 
   if (root.has(key)) out = value;
 }
 
-void read_device(JsonReader& root) {
+// Which collectives go with it: the CPU has tcp, a device all but that.
+void read_device(JsonReader& root, TrainConfig& config) {
   std::string device = "auto";
   root.choice("device", device, {"auto", "cpu", "cuda"});
-  if (device == "cuda") {
-    root.fail("device",
-              "\"cuda\" is refused: this version computes on the CPU only; use auto or "
-              "cpu");
+  config.device = device == "cpu"    ? DeviceChoice::kCpu
+                  : device == "cuda" ? DeviceChoice::kCuda
+                                     : DeviceChoice::kAuto;
+  const std::string& backend = config.parallel.backend;
+  const bool on_device = backend == "nccl" || backend == "staged";
+  if (config.device == DeviceChoice::kCpu && on_device) {
+    root.fail("parallel/backend", "\"" + backend + "\" needs a CUDA device, and /device is cpu");
+  }
+  if (config.device == DeviceChoice::kCuda && backend == "tcp") {
+    root.fail("parallel/backend",
+              "\"tcp\" is the CPU's, and /device is cuda: staged goes over it from a device");
+  }
+  if (config.parallel.deterministic && backend == "nccl") {
+    root.fail("parallel/backend",
+              "\"nccl\" adds on the devices, in an order of its own: /parallel/deterministic "
+              "adds on the host; leave it at auto");
   }
   std::int64_t threads = 1;
   root.integer("threads", threads, 1, 4096);
@@ -343,7 +352,7 @@ TrainConfig read_config(JsonReader& root) {
   read_parallel(root, config.parallel);
   read_checkpoint(root, config.checkpoint);
   read_eval(root, config);
-  read_device(root);
+  read_device(root, config);
   read_the_rest(root);
   root.finish();
   return config;

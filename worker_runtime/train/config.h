@@ -37,8 +37,13 @@ struct LossScaleConfig {
 struct ParallelConfig {
   bool deterministic = false;       // the same bits at any world size
   std::string wire_dtype = "fp32";  // fp32, bf16, fp16
-  std::string backend = "auto";
+  std::string backend = "auto";     // auto, nccl, staged, tcp
+  // MiB of gradient that leave a device together, and the first of them.
+  double bucket_mb = 32;
+  double first_bucket_mb = 4;
 };
+
+enum class DeviceChoice : std::uint8_t { kAuto, kCpu, kCuda };
 
 struct CheckpointConfig {
   std::string dir;               // empty: none
@@ -62,6 +67,7 @@ struct BatchKeys {
 struct TrainConfig {
   GptConfig model;
   Precision precision = Precision::kF32;
+  DeviceChoice device = DeviceChoice::kAuto;
   std::string data_path;
   double validation = 0.05;
   std::int64_t steps = 0;

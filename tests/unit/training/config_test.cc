@@ -119,8 +119,13 @@ TEST_CASE("what would silently change the result is refused") {
              Catch::Contains("/fp16/enabled and /bf16/enabled exclude each other"));
   CHECK_THAT(refusal({"zero_optimization.stage=2"}),
              Catch::Contains("/zero_optimization/stage must be 0 in this version, not 2"));
-  CHECK_THAT(refusal({"device=cuda"}), Catch::Contains("/device \"cuda\" is refused"));
-  CHECK_THAT(refusal({"parallel.backend=nccl"}), Catch::Contains("needs a CUDA device"));
+  CHECK_THAT(refusal({"device=tpu"}), Catch::Contains("/device must be"));
+  CHECK_THAT(refusal({"device=cpu", "parallel.backend=nccl"}),
+             Catch::Contains("needs a CUDA device"));
+  CHECK_THAT(refusal({"device=cuda", "parallel.backend=tcp"}), Catch::Contains("is the CPU's"));
+  CHECK_THAT(refusal({"parallel.deterministic=true", "parallel.backend=nccl"}),
+             Catch::Contains("adds on the host"));
+  CHECK(good({"device=cuda", "parallel.backend=staged"}).device == DeviceChoice::kCuda);
   CHECK_THAT(refusal({"lora={\"rank\": 4}"}), Catch::Contains("/lora is not in this version"));
   CHECK_THAT(refusal({"amp.enabled=true"}), Catch::Contains("/amp is not in this version"));
   CHECK(good({"amp.enabled=false", "lora=null"}).steps == 10);

@@ -29,6 +29,17 @@ absl::StatusOr<std::unique_ptr<DeviceGpt>> make(const GptConfig& config, std::in
 
 }  // namespace
 
+absl::StatusOr<double> DeviceGpt::forward_backward(std::span<const std::int32_t> tokens,
+                                                   std::int64_t batch, std::int64_t time,
+                                                   float gradient_scale) {
+  absl::Status status = queue_backward(tokens, batch, time, gradient_scale, own_loss(), {});
+  double loss = 0;
+  if (status.ok()) status = stream().copy_to_host(&loss, own_loss(), sizeof(loss));
+  if (status.ok()) status = stream().synchronize();
+  if (!status.ok()) return status;
+  return loss;
+}
+
 absl::StatusOr<std::unique_ptr<DeviceGpt>> make_device_gpt(const GptConfig& config,
                                                            Precision precision,
                                                            std::int64_t max_batch,

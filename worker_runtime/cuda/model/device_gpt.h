@@ -9,31 +9,54 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
 #include "worker_runtime/cuda/blas_api.h"
 #include "worker_runtime/cuda/device.h"
+#include "worker_runtime/cuda/kernels/optimizer.h"
 #include "worker_runtime/model/gpt.h"
 
 namespace muster::runtime::cuda {
+
+// The state of training in device memory, layout.size FP32 each.
+struct DeviceState {
+  float* master = nullptr;
+  float* first = nullptr;  // moments
+  float* second = nullptr;
+};
 
 class DeviceGpt {
  public:
   virtual ~DeviceGpt() = default;
 
-  // Re-derives the working copy from FP32 masters on the host (layout.size). Queued.
+  // Re-derives the working copy from FP32 masters (layout.size) on the host, or on the device.
+  // Queued.
   virtual absl::Status load_weights(std::span<const float> master) = 0;
+  virtual absl::Status load_device_weights(const float* master) = 0;
+  // One AdamW update of everything, the working copy included. `update` and `gradients`
+  // (layout.size) are in device memory. Queued.
+  virtual absl::Status adamw(const UpdateState* update, const float* gradients,
+                             const DeviceState& state) = 0;
+
+  // Called while a micro-batch is queued: its gradients below flat offset `end` are complete once
+  // what is queued so far has run. `end` rises up to layout.size. An error ends the micro-batch.
+  using Ready = std::function<absl::Status(std::size_t end)>;
 
   // One micro-batch: tokens (batch, time + 1) row-major. Leaves d(sum of token losses *
-  // gradient_scale)/d(parameter) in gradients(), and returns the unscaled sum of token losses;
-  // waits for both. time <= n_ctx.
-  virtual absl::StatusOr<double> forward_backward(std::span<const std::int32_t> tokens,
-                                                  std::int64_t batch, std::int64_t time,
-                                                  float gradient_scale) = 0;
+  // gradient_scale)/d(parameter) in gradients() and the unscaled sum of token losses in *loss
+  // (device memory). time <= n_ctx. Queued; the tokens are read before it returns.
+  virtual absl::Status queue_backward(std::span<const std::int32_t> tokens, std::int64_t batch,
+                                      std::int64_t time, float gradient_scale, double* loss,
+                                      const Ready& ready) = 0;
+  // The same and the loss, when all of it has run.
+  absl::StatusOr<double> forward_backward(std::span<const std::int32_t> tokens, std::int64_t batch,
+                                          std::int64_t time, float gradient_scale);
   // The sum of token losses alone.
   virtual absl::StatusOr<double> forward(std::span<const std::int32_t> tokens, std::int64_t batch,
                                          std::int64_t time) = 0;
@@ -43,6 +66,9 @@ class DeviceGpt {
   virtual Stream& stream() = 0;
   // The library that multiplies, its version and its choices.
   virtual std::string signature() const = 0;
+
+ protected:
+  virtual double* own_loss() = 0;  // device memory
 };
 
 // kInvalidArgument naming the field, as make_gpt(); kResourceExhausted where the device has no

@@ -39,17 +39,20 @@ class DeviceGptModel final : public DeviceGpt {
   absl::Status allocate(Device& device);
 
   absl::Status load_weights(std::span<const float> master) override;
-  absl::StatusOr<double> forward_backward(std::span<const std::int32_t> tokens, std::int64_t batch,
-                                          std::int64_t time, float gradient_scale) override {
-    return run(tokens, batch, time, gradient_scale, true);
-  }
+  absl::Status load_device_weights(const float* master) override;
+  absl::Status adamw(const UpdateState* update, const float* gradients,
+                     const DeviceState& state) override;
+  absl::Status queue_backward(std::span<const std::int32_t> tokens, std::int64_t batch,
+                              std::int64_t time, float gradient_scale, double* loss,
+                              const Ready& ready) override;
   absl::StatusOr<double> forward(std::span<const std::int32_t> tokens, std::int64_t batch,
-                                 std::int64_t time) override {
-    return run(tokens, batch, time, 1.0F, false);
-  }
+                                 std::int64_t time) override;
   float* gradients() override { return gradients_.data(); }
   Stream& stream() override { return *stream_; }
   std::string signature() const override { return products_->signature(); }
+
+ protected:
+  double* own_loss() override { return loss_.data(); }
 
  private:
   template <class T>
@@ -80,8 +83,10 @@ class DeviceGptModel final : public DeviceGpt {
   float* gradient(std::size_t offset) const { return gradients_.data() + offset; }
   AttentionSize attention_size() const;
 
-  absl::StatusOr<double> run(std::span<const std::int32_t> tokens, std::int64_t batch,
-                             std::int64_t time, float scale, bool backward);
+  void begin(std::span<const std::int32_t> tokens, std::int64_t batch, std::int64_t time,
+             bool backward);
+  void run_forward();
+  void tell(const Ready& ready, std::size_t end);
   void send_tokens(std::span<const std::int32_t> tokens, bool backward);
   void norm_forward(const Norm& norm, const S* x);
   void norm_backward(const Norm& norm, const S* x, bool replace);
@@ -94,7 +99,7 @@ class DeviceGptModel final : public DeviceGpt {
   void attention_backward(const Layer& layer);
   void layer_forward(const Layer& layer, S* next);
   void layer_backward(const Layer& layer);
-  void head(float scale, bool backward);
+  void head(float scale, bool backward, double* loss);
   void embedding_backward();
 
   GptConfig config_;

@@ -119,6 +119,33 @@ absl::Status DeviceGptModel<S>::load_weights(std::span<const float> master) {
 }
 
 template <class S>
+absl::Status DeviceGptModel<S>::load_device_weights(const float* master) {
+  if constexpr (std::is_same_v<S, float>) {
+    queue_.copy(weights_.data(), master, layout_.size * sizeof(float));
+  } else {
+    queue_.template launch<Cast<float, S>>(element_grid(layout_.size),
+                                           {master, weights_.data(), layout_.size});
+  }
+  return queue_.take_status();
+}
+
+// A launch a tensor, its padding included: decay is one or the other in all of it.
+template <class S>
+absl::Status DeviceGptModel<S>::adamw(const UpdateState* update, const float* gradients,
+                                      const DeviceState& state) {
+  for (std::size_t i = 0; i < layout_.tensors.size(); ++i) {
+    const std::size_t at = layout_.tensors[i].offset;
+    const std::size_t end =
+        i + 1 < layout_.tensors.size() ? layout_.tensors[i + 1].offset : layout_.size;
+    queue_.template launch<AdamW<S>>(
+        element_grid(end - at),
+        {update, gradients + at, state.master + at, state.first + at, state.second + at,
+         weights_.data() + at, end - at, at, layout_.tensors[i].decay ? 1U : 0U});
+  }
+  return queue_.take_status();
+}
+
+template <class S>
 void DeviceGptModel<S>::norm_forward(const Norm& norm, const S* x) {
   queue_.template launch<NormForward<S>>(
       warp_row_grid(rows_), {x, weight(norm.weight), weight(norm.bias), norm.out.data(),
@@ -258,8 +285,8 @@ void DeviceGptModel<S>::layer_backward(const Layer& layer) {
 
 // Logits and loss; backward also d(last_norm_.out) in dnarrow_ and wte's share.
 template <class S>
-void DeviceGptModel<S>::head(float scale, bool backward) {
-  queue_.zero(loss_.data(), sizeof(double));
+void DeviceGptModel<S>::head(float scale, bool backward, double* loss) {
+  queue_.zero(loss, sizeof(double));
   const std::size_t stride = logits_stride_ * sizeof(float) / sizeof(S);  // of their gradients
   const S* dlogits = reinterpret_cast<const S*>(logits_.data());
   for (std::size_t first = 0; first < rows_; first += head_rows_) {
@@ -279,7 +306,7 @@ void DeviceGptModel<S>::head(float scale, bool backward) {
         CrossEntropy<S>::grid(rows),
         {logits_.data(), tokens_.data() + 1, losses_.data(), time_ + 1, time_, first, rows,
          vocabulary_, vocabulary_, logits_stride_, scale, backward ? 1U : 0U});
-    queue_.template launch<SumLosses>(SumLosses::grid(), {losses_.data(), loss_.data(), rows});
+    queue_.template launch<SumLosses>(SumLosses::grid(), {losses_.data(), loss, rows});
     if (!backward) continue;
     queue_.product({.m = rows,
                     .n = width_,
@@ -324,9 +351,8 @@ void DeviceGptModel<S>::send_tokens(std::span<const std::int32_t> tokens, bool b
 }
 
 template <class S>
-absl::StatusOr<double> DeviceGptModel<S>::run(std::span<const std::int32_t> tokens,
-                                              std::int64_t batch, std::int64_t time, float scale,
-                                              bool backward) {
+void DeviceGptModel<S>::begin(std::span<const std::int32_t> tokens, std::int64_t batch,
+                              std::int64_t time, bool backward) {
   MUSTER_CHECK(batch >= 1 && static_cast<std::size_t>(batch * config_.n_ctx) <= max_rows_);
   MUSTER_CHECK(time >= 1 && time <= config_.n_ctx);
   MUSTER_CHECK(tokens.size() == static_cast<std::size_t>(batch * (time + 1)));
@@ -336,20 +362,49 @@ absl::StatusOr<double> DeviceGptModel<S>::run(std::span<const std::int32_t> toke
   time_ = static_cast<std::size_t>(time);
   rows_ = batch_ * time_;
   send_tokens(tokens, backward);
+}
+
+// From the tokens to the last LayerNorm.
+template <class S>
+void DeviceGptModel<S>::run_forward() {
   queue_.template launch<Embed<S>>(row_grid(rows_, width_),
                                    {tokens_.data(), weight(wte_), weight(wpe_), layers_[0].x.data(),
                                     time_ + 1, batch_, time_, width_});
   for (std::size_t l = 0; l < layers_.size(); ++l)
     layer_forward(layers_[l], l + 1 < layers_.size() ? layers_[l + 1].x.data() : last_.data());
   norm_forward(last_norm_, last_.data());
-  if (backward) queue_.zero(gradients_.data(), layout_.size * sizeof(float));
-  head(scale, backward);
-  if (backward) {
-    norm_backward(last_norm_, last_.data(), true);
-    for (std::size_t l = layers_.size(); l-- > 0;)
-      layer_backward(layers_[l]);
-    embedding_backward();
+}
+
+template <class S>
+void DeviceGptModel<S>::tell(const Ready& ready, std::size_t end) {
+  if (ready) queue_.check([&] { return ready(end); });
+}
+
+template <class S>
+absl::Status DeviceGptModel<S>::queue_backward(std::span<const std::int32_t> tokens,
+                                               std::int64_t batch, std::int64_t time, float scale,
+                                               double* loss, const Ready& ready) {
+  begin(tokens, batch, time, true);
+  run_forward();
+  queue_.zero(gradients_.data(), layout_.size * sizeof(float));
+  head(scale, true, loss);
+  norm_backward(last_norm_, last_.data(), true);
+  tell(ready, layers_.back().fc_out.bias);
+  for (std::size_t l = layers_.size(); l-- > 0;) {
+    layer_backward(layers_[l]);
+    tell(ready, l > 0 ? layers_[l - 1].fc_out.bias : wpe_);
   }
+  embedding_backward();
+  tell(ready, layout_.size);
+  return queue_.take_status();
+}
+
+template <class S>
+absl::StatusOr<double> DeviceGptModel<S>::forward(std::span<const std::int32_t> tokens,
+                                                  std::int64_t batch, std::int64_t time) {
+  begin(tokens, batch, time, false);
+  run_forward();
+  head(1.0F, false, loss_.data());
   double loss = 0;
   queue_.to_host(&loss, loss_.data(), sizeof(loss));
   queue_.synchronize();

@@ -34,6 +34,14 @@ class Queue {
   void to_host(void* to, const void* from, std::size_t size) {
     if (status_.ok()) status_ = stream_.copy_to_host(to, from, size);
   }
+  void copy(void* to, const void* from, std::size_t size) {
+    if (status_.ok()) status_ = stream_.copy(to, from, size);
+  }
+  // What somebody else queues; nothing after an error.
+  template <class Call>
+  void check(Call call) {
+    if (status_.ok()) status_ = call();
+  }
   void synchronize() {
     if (status_.ok()) status_ = stream_.synchronize();
   }
