@@ -131,6 +131,7 @@ void Checks::server_wrote(const rendezvous::Event& event,
       check_persist(persist->record);
       check_range(event, persist->record);
     } else if (const auto* forget = std::get_if<rendezvous::Forget>(&action)) {
+      ranges_.erase(forget->run);  // adopted again it is as the agents ask for it
       // One that starts again does not know it, and an agent that comes late brings its numbers.
       forgotten_.insert(forget->run);
       server_.last.erase(forget->run);
