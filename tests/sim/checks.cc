@@ -132,6 +132,12 @@ void Checks::server_wrote(const rendezvous::Event& event,
       check_range(event, persist->record);
     } else if (const auto* forget = std::get_if<rendezvous::Forget>(&action)) {
       ranges_.erase(forget->run);  // adopted again it is as the agents ask for it
+      // Forgotten by a clock that leapt, it may have agents still, who bring earlier numbers.
+      if (fence_void_) {
+        std::erase_if(published_, [&](const auto& entry) {
+          return std::get<RunId>(entry.first) == forget->run;
+        });
+      }
       // One that starts again does not know it, and an agent that comes late brings its numbers.
       forgotten_.insert(forget->run);
       server_.last.erase(forget->run);
