@@ -99,6 +99,7 @@ void Checks::server_stepped(const rendezvous::Event& event,
       const Envelope& envelope = message.envelope;
       if (std::holds_alternative<JoinAccepted>(message.body)) {
         members_.insert(envelope.node);
+        accepted_[envelope.node] = clock_.now();
         left_.erase(envelope.node);
       }
       if (std::holds_alternative<Evicted>(message.body)) {

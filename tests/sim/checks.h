@@ -180,6 +180,7 @@ class Checks {
   void check_older(const NodeTruth& node, const agent::StartWorkers& start);
   void check_send(const NodeTruth& node, AgentRecord& record, const AgentMessage& message);
   void check_finish(const NodeTruth& node, AgentRecord& record, const agent::Finish& finish);
+  bool outdated_by_a_leap(const NodeName& node) const;
   bool excused(const Process& process, const agent::StartWorkers& start) const;
   void note_streams(const rendezvous::Event& event);
 
@@ -212,6 +213,7 @@ class Checks {
   std::set<RunId> forgotten_;
   std::map<RunId, Generation> recovered_;    // the server came back to it, and it goes on
   std::map<NodeName, Instant> written_off_;  // lost, evicted …: when last
+  std::map<NodeName, Instant> accepted_;     // when last
 };
 
 }  // namespace muster::sim

@@ -194,7 +194,7 @@ void Checks::check_older(const NodeTruth& node, const agent::StartWorkers& start
     const bool same = process.generation == start.generation && process.run == start.run;
     return !same && process.alive() && !excused(process, start);
   });
-  if (older == nullptr) return;
+  if (older == nullptr || outdated_by_a_leap(node.name)) return;
   if (older->run == start.run && older->generation > start.generation) {
     fail("G2: " + node.name + " starts " + text_of(start.generation) + " while newer " +
          text_of(older->generation) + " runs");
@@ -203,6 +203,16 @@ void Checks::check_older(const NodeTruth& node, const agent::StartWorkers& start
   fail("G2: " + node.name + " starts " + text_of(start.generation) + " while rank " +
        std::to_string(older->rank) + " of " + text_of(older->generation) + " on node " +
        std::to_string(older->node) + " lives");
+}
+
+// The server's clock leapt, so that it gave the node up between its word on a heartbeat and the next:
+// the node acts on that word until it hears more.
+bool Checks::outdated_by_a_leap(const NodeName& node) const {
+  const auto off = written_off_.find(node);
+  const auto accepted = accepted_.find(node);
+  return options_.server_leaps > 0 && options_.policy.fence != Fence::kStrict &&
+         off != written_off_.end() && accepted != accepted_.end() &&
+         off->second >= accepted->second;
 }
 
 bool Checks::excused(const Process& process, const agent::StartWorkers& start) const {
