@@ -24,6 +24,7 @@ endif()
 
 # NCCL without a network: ranks are threads, collectives run on the fake driver's streams.
 muster_library(fake_nccl SOURCES support/fake_cuda/nccl.cc support/fake_cuda/nccl_collectives.cc
+    support/fake_cuda/nccl_files.cc
   LINK muster::fake_cuda muster::cuda_nccl)
 muster_test(cuda_nccl_test LABEL unit
   SOURCES unit/cuda/nccl_api_test.cc unit/cuda/nccl_communicator_test.cc
@@ -38,4 +39,8 @@ muster_test(cuda_model_test LABEL unit TIMEOUT 300
 
 # Whole runs on devices that are not there.
 muster_test(cuda_engine_test LABEL "unit;onednn" TIMEOUT 300
-  SOURCES unit/cuda/device_engine_test.cc LINK muster::cuda_engine muster::fake_nccl gomp)
+  SOURCES unit/cuda/device_choice_test.cc unit/cuda/device_engine_test.cc LINK muster::cuda_engine muster::fake_nccl gomp)
+
+# muster-train itself on such devices, as processes under `muster run`.
+add_executable(muster-train-fake support/fake_cuda/fake_train.cc)
+target_link_libraries(muster-train-fake PRIVATE muster::train_program muster::fake_nccl gomp)

@@ -205,8 +205,8 @@ void Checks::check_older(const NodeTruth& node, const agent::StartWorkers& start
        std::to_string(older->node) + " lives");
 }
 
-// The server's clock leapt, so that it gave the node up between its word on a heartbeat and the next:
-// the node acts on that word until it hears more.
+// The server's clock leapt, so that it gave the node up between its word on a heartbeat and the
+// next: the node acts on that word until it hears more.
 bool Checks::outdated_by_a_leap(const NodeName& node) const {
   const auto off = written_off_.find(node);
   const auto accepted = accepted_.find(node);

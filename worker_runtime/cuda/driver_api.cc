@@ -26,7 +26,10 @@ std::string cuda_version_text(int version) {
 
 absl::StatusOr<DriverApi> load_driver() {
   const absl::StatusOr<SharedLibrary> library = SharedLibrary::open({"libcuda.so.1"});
-  if (!library.ok()) return library.status();
+  if (!library.ok()) {
+    return absl::NotFoundError("no NVIDIA driver is installed here (" +
+                               std::string(library.status().message()) + ")");
+  }
   const auto version_of = reinterpret_cast<CuResult (*)(int*)>(library->find("cuDriverGetVersion"));
   int version = 0;
   if (version_of == nullptr || version_of(&version) != kCuSuccess) {

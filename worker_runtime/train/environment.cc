@@ -44,12 +44,14 @@ EnvironmentLookup process_environment() {
 absl::StatusOr<LauncherFacts> launcher_facts(const EnvironmentLookup& lookup) {
   std::optional<std::int64_t> rank;
   std::optional<std::int64_t> world;
+  std::optional<std::int64_t> local;
   std::optional<std::int64_t> generation;
   std::optional<std::int64_t> restarts;
   constexpr std::int64_t kMostGenerations = std::int64_t{1} << 53;
   for (const absl::Status& status :
        {read_number(lookup, "WORLD_SIZE", 1, kMostRanks, world),
         read_number(lookup, "RANK", 0, kMostRanks, rank),
+        read_number(lookup, "LOCAL_RANK", 0, kMostRanks, local),
         read_number(lookup, "MUSTER_GENERATION", 0, kMostGenerations, generation),
         read_number(lookup, "TORCHELASTIC_RESTART_COUNT", 0, kMostGenerations, restarts)}) {
     if (!status.ok()) return status;
@@ -68,6 +70,7 @@ absl::StatusOr<LauncherFacts> launcher_facts(const EnvironmentLookup& lookup) {
     facts.rank = static_cast<int>(*rank);
     facts.world_size = static_cast<int>(*world);
   }
+  facts.local_rank = static_cast<int>(local.value_or(0));
   facts.run = lookup("MUSTER_RUN_ID").value_or("");
   if (!plain(facts.run)) {
     return absl::InvalidArgumentError("MUSTER_RUN_ID has characters that no run id has");

@@ -20,7 +20,8 @@ struct LauncherFacts {
   bool launched = false;  // RANK and WORLD_SIZE are set
   int rank = 0;
   int world_size = 1;
-  RunId run;  // empty: no launcher names runs; the caller makes one up
+  int local_rank = 0;  // among the ranks of this host
+  RunId run;           // empty: no launcher names runs; the caller makes one up
   Generation generation = 0;
   std::string master_addr;
   std::string stop_file;   // MUSTER_STOP_FILE; empty: planned stops are not announced

@@ -42,6 +42,7 @@ class FakeDriver {
     int capability = 90;  // 9.0
     Pace pace = Pace::kLazy;
     std::uint64_t seed = 1;
+    bool alone = true;  // false: what is waited for may be another process's, which wakes nobody
   };
 
   // One at a time in a process.

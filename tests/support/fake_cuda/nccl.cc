@@ -5,13 +5,20 @@
 
 #include <cstring>
 #include <limits>
+#include <unistd.h>
+#include <utility>
 
 #include "proto/base/check.h"
-#include "tests/support/fake_cuda/nccl_state.h"
+#include "tests/support/fake_cuda/nccl_files.h"
 
 namespace muster::runtime::cuda {
 
 FakeNccl::State* fake_nccl = nullptr;
+
+FakeNccl::State::State(Options given) : options(std::move(given)) {
+  if (!options.directory.empty()) files = std::make_unique<NcclFiles>(options.directory);
+}
+FakeNccl::State::~State() = default;
 
 void FakeNccl::State::wait_while(Lock& lock, const bool& held) {
   fake_driver->changed.wait(lock, [&held] { return !held; });
@@ -59,10 +66,18 @@ const char* last_error(NcclComm comm) {
 NcclResult unique_id(NcclId* id) {
   const Lock lock(fake_driver->mutex);
   std::memset(id->bytes, 0, sizeof(id->bytes));
-  const std::string name = "id " + std::to_string(++fake_nccl->ids);
+  const std::string name =
+      "id-" + std::to_string(::getpid()) + "-" + std::to_string(++fake_nccl->ids);
   std::memcpy(id->bytes, name.data(), name.size());
   fake_nccl->cliques[std::string(id->bytes, sizeof(id->bytes))] = std::make_shared<FakeClique>();
   return kNcclSuccess;
+}
+
+// Of an id of this process; between processes of any.
+std::shared_ptr<FakeClique> clique_of(const NcclId& id) {
+  std::shared_ptr<FakeClique>& clique = fake_nccl->cliques[std::string(id.bytes, sizeof(id.bytes))];
+  if (clique == nullptr && fake_nccl->files) clique = std::make_shared<FakeClique>();
+  return clique;
 }
 
 bool good_config(const NcclConfig* config) {
@@ -72,12 +87,13 @@ bool good_config(const NcclConfig* config) {
 
 NcclResult init(NcclComm* out, int size, NcclId id, int rank, NcclConfig* config) {
   const Lock lock(fake_driver->mutex);
-  const auto found = fake_nccl->cliques.find(std::string(id.bytes, sizeof(id.bytes)));
+  const std::shared_ptr<FakeClique> found = clique_of(id);
   if (!good_config(config) || rank < 0 || rank >= size || fake_context == nullptr) {
     return kNcclInvalidArgument;
   }
-  if (found == fake_nccl->cliques.end()) return kNcclInvalidUsage;
-  FakeClique& clique = *found->second;
+  if (found == nullptr) return kNcclInvalidUsage;
+  FakeClique& clique = *found;
+  clique.id = id.bytes;
   if (clique.size == 0) {
     clique.size = size;
     clique.members.resize(static_cast<std::size_t>(size));
@@ -85,7 +101,7 @@ NcclResult init(NcclComm* out, int size, NcclId id, int rank, NcclConfig* config
   FakeComm*& place = clique.members[static_cast<std::size_t>(rank)];
   if (clique.size != size || place != nullptr) return kNcclInvalidUsage;  // an id used twice
   auto comm = std::make_shared<FakeComm>();
-  comm->clique = found->second;
+  comm->clique = found;
   comm->rank = rank;
   comm->device = fake_context->device;
   comm->polls = fake_nccl->options.initial_polls;
@@ -94,6 +110,7 @@ NcclResult init(NcclComm* out, int size, NcclId id, int rank, NcclConfig* config
   place = comm.get();
   ++clique.joined;
   ++fake_nccl->alive;
+  if (fake_nccl->files) fake_nccl->files->join(clique.id, rank);
   *out = new ncclComm{comm};
   return kNcclInProgress;
 }
@@ -104,14 +121,13 @@ NcclResult init_scalable(NcclComm* out, int size, int rank, int count, NcclId* i
     const Lock lock(fake_driver->mutex);
     fake_nccl->scalable_ids = count;
     for (int i = 0; i < count; ++i)
-      if (!fake_nccl->cliques.contains(std::string(ids[i].bytes, sizeof(ids[i].bytes)))) {
-        return kNcclInvalidUsage;
-      }
+      if (clique_of(ids[i]) == nullptr) return kNcclInvalidUsage;
   }
   return init(out, size, ids[0], rank, config);
 }
 
 bool everybody_can(const FakeClique& clique) {
+  if (fake_nccl->files) return fake_nccl->files->all_joined(clique.id, clique.size);
   if (clique.joined < static_cast<std::size_t>(clique.size)) return false;
   for (const FakeComm* member : clique.members)
     if (member != nullptr && fake_nccl->never_ready.contains(member->rank)) return false;
@@ -181,7 +197,7 @@ NcclResult abort(NcclComm handle) {
 
 }  // namespace
 
-FakeNccl::FakeNccl(Options options) : state_(std::make_unique<State>(options)) {
+FakeNccl::FakeNccl(Options options) : state_(std::make_unique<State>(std::move(options))) {
   MUSTER_CHECK(fake_nccl == nullptr);
   MUSTER_CHECK(fake_driver != nullptr);
   fake_nccl = state_.get();

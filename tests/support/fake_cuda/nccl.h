@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NCCL over the fake driver: ranks are threads of one process, each with a device of its own;
-// collectives are operations on the fake driver's streams that run once every rank's stream has
-// come to its own. Sums are taken in rank order, in FP32.
+// NCCL over the fake driver: ranks are threads of one process, or, with a directory that they have
+// in common, processes of one rank each. Each has a device of its own; collectives are operations
+// on the fake driver's streams that run once every rank's stream has come to its own. Sums are
+// taken in rank order, in FP32.
 //
 // As strict as the real one is, or may be:
 //   - a call on a communicator that is not ready, or whose last call is still in progress, is
@@ -28,8 +29,9 @@ class FakeNccl {
  public:
   struct Options {
     int version = 22809;
-    int initial_polls = 2;  // questions that a new communicator answers with "in progress"
-    int launch_polls = 0;   // … and every collective
+    int initial_polls = 2;       // questions that a new communicator answers with "in progress"
+    int launch_polls = 0;        // … and every collective
+    std::string directory = {};  // between processes; the driver's `alone` is then false
   };
 
   // One at a time. REQUIRES: a FakeDriver exists as long as it does.

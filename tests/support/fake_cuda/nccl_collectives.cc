@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "proto/base/check.h"
-#include "tests/support/fake_cuda/nccl_state.h"
+#include "tests/support/fake_cuda/nccl_files.h"
 #include "worker_runtime/cuda/kernels/pack.h"
 
 namespace muster::runtime::cuda {
@@ -125,18 +125,25 @@ const char* operation_name(FakeOperation operation) {
 }
 
 // Whether a rank's part can run: it has come to it by asking, and then all must have.
-bool arrive(FakeComm& comm, FakeRound& round, const FakePart& part, const std::string& begins) {
+bool arrive(FakeComm& comm, std::uint64_t index, FakeRound& round, const FakePart& part,
+            const std::string& begins) {
   auto& own = round.parts[static_cast<std::size_t>(comm.rank)];
   if (comm.aborted) return true;
+  NcclFiles* const files = fake_nccl->files.get();
+  const FakeClique& clique = *comm.clique;
   if (!own) {
     own = part;
     ++round.arrived;
     fake_driver->ran.push_back(begins);
+    if (files != nullptr) files->put(clique.id, index, comm.rank, clique.size, part);
     const bool all = round.arrived == round.parts.size() && !comm.clique->broken;
     if (all && fake_nccl_complete(round)) {
       round.done = true;
       fake_driver->changed.notify_all();
     }
+  }
+  if (files != nullptr && !round.done && files->fetch(clique.id, index, round)) {
+    round.done = fake_nccl_complete(round);
   }
   return round.done;
 }
@@ -153,8 +160,8 @@ void queue(const std::shared_ptr<FakeComm>& comm, const FakePart& part, CuStream
   const std::string begins =
       "s" + std::to_string(stream->number) + " " + operation.name + " begins";
   const bool fails = comm->error != kNcclSuccess;
-  operation.ready = [comm, round, part, begins, fails] {
-    return fails ? comm->aborted : arrive(*comm, *round, part, begins);
+  operation.ready = [comm, index, round, part, begins, fails] {
+    return fails ? comm->aborted : arrive(*comm, index, *round, part, begins);
   };
   operation.run = [comm, round] {
     if (round->done) fake_nccl_deliver(*round, comm->rank);

@@ -36,6 +36,7 @@ struct FakeRound {
   std::size_t arrived = 0;
   bool done = false;
   std::vector<std::byte> result;  // of all ranks, or of each in turn
+  std::vector<std::string> sent;  // between processes: what the parts send
 };
 
 struct FakeComm;
@@ -46,6 +47,7 @@ struct FakeClique {
   std::size_t joined = 0;
   bool refused = false;  // two ranks on one device
   bool broken = false;   // a rank has aborted: nothing completes any more
+  std::string id;
   std::map<std::uint64_t, std::shared_ptr<FakeRound>> rounds;
 };
 
@@ -64,14 +66,18 @@ struct FakeComm {
   NcclResult error = kNcclSuccess;
 };
 
+class NcclFiles;
+
 struct FakeNccl::State {
-  explicit State(Options given) : options(given) {}
+  explicit State(Options given);
+  ~State();
 
   // Waits, without the lock, while `held` is true.
   void wait_while(Lock& lock, const bool& held);
   NcclResult start(FakeComm& comm, std::function<void()> launch);
 
   Options options;
+  std::unique_ptr<NcclFiles> files;  // between processes
   std::uint64_t ids = 0;
   std::map<std::string, std::shared_ptr<FakeClique>> cliques;
   std::map<std::pair<int, int>, NcclResult> failures;  // (rank, nth)

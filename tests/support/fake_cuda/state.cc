@@ -64,7 +64,11 @@ bool FakeDriver::State::advance(Lock& lock, CUstream_st* stream, Patience patien
       if (!finish(lock, front.waits_for, front.count, patience)) return false;
     } else if (front.ready && !front.ready()) {
       if (patience == Patience::kTry) return false;
-      changed.wait(lock);
+      if (options.alone) {
+        changed.wait(lock);
+      } else {
+        changed.wait_for(lock, std::chrono::microseconds(200));
+      }
     } else {
       break;
     }

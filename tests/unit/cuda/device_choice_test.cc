@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_runtime/cuda/engine/device_choice.h"
+
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+namespace muster::runtime::cuda {
+namespace {
+
+DeviceReport report(int rank) {
+  DeviceReport one;
+  one.libraries = "CUDA 13.0";
+  one.facts = {.host = "gpu-" + std::to_string(rank) + "/boot",
+               .device = "NVIDIA H200",
+               .uuid = "GPU-" + std::to_string(rank),
+               .pci_bus = "0000:1b:00.0",
+               .capability = 90,
+               .driver = 580,
+               .driver_cuda = 13000,
+               .libraries_cuda = 13000,
+               .nccl = 22809};
+  return one;
+}
+DeviceReport without(int rank, const std::string& why) {
+  DeviceReport one = report(rank);
+  one.why_not = why;
+  return one;
+}
+TrainConfig config(DeviceChoice device, const std::string& backend = "auto") {
+  TrainConfig made;
+  made.device = device;
+  made.parallel.backend = backend;
+  return made;
+}
+std::string refusal(const TrainConfig& made, const std::vector<DeviceReport>& reports) {
+  const auto decision = decide_device(made, reports);
+  CHECK(absl::IsInternal(decision.status()));
+  return std::string(decision.status().message());
+}
+bool notes(const DeviceDecision& decision, const std::string& word) {
+  for (const std::string& note : decision.notes)
+    if (note.find(word) != std::string::npos) return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("auto takes a device where all have one, else the CPU, and says why") {
+  const auto device = decide_device(config(DeviceChoice::kAuto), {report(0), report(1)});
+  REQUIRE(device.ok());
+  CHECK(device->on_device);
+  CHECK(device->backend == DeviceBackend::kNccl);
+  CHECK(notes(*device, "device auto: NVIDIA H200, CUDA 13.0"));
+  const auto cpu = decide_device(config(DeviceChoice::kAuto),
+                                 {without(0, "no driver"), without(1, "no driver")});
+  REQUIRE(cpu.ok());
+  CHECK_FALSE(cpu->on_device);
+  CHECK(cpu->notes == std::vector<std::string>{"device auto: the CPU, since no driver"});
+  CHECK(decide_device(config(DeviceChoice::kAuto), {report(0)})->backend == DeviceBackend::kAlone);
+}
+
+TEST_CASE("what cannot be had is refused with the rank and the reason") {
+  CHECK(refusal(config(DeviceChoice::kCuda), {without(0, "no driver")}) ==
+        "device cuda: no driver");
+  CHECK_THAT(refusal(config(DeviceChoice::kAuto, "nccl"), {without(0, "no driver")}),
+             Catch::Contains("parallel.backend nccl needs a CUDA device: no driver"));
+  for (const DeviceChoice device : {DeviceChoice::kAuto, DeviceChoice::kCuda}) {
+    CHECK_THAT(refusal(config(device), {report(0), without(1, "no driver")}),
+               Catch::Contains("rank 1 (gpu-1) has no device to use (no driver), rank 0 (gpu-0) "
+                               "has NVIDIA H200"));
+  }
+}
+
+TEST_CASE("without NCCL for all gradients go through host memory, and a line says why") {
+  std::vector<DeviceReport> reports{report(0), report(1)};
+  reports[1].why_not_nccl = "no libnccl.so.2 here";
+  const auto staged = decide_device(config(DeviceChoice::kAuto), reports);
+  REQUIRE(staged.ok());
+  CHECK(staged->backend == DeviceBackend::kStaged);
+  CHECK(notes(*staged, "rank 1 (gpu-1): no libnccl.so.2 here"));
+  CHECK_THAT(refusal(config(DeviceChoice::kCuda, "nccl"), reports),
+             Catch::Contains("no libnccl.so.2 here"));
+
+  reports = {report(0), report(1)};
+  reports[1].facts.nccl = 22703;
+  CHECK(notes(*decide_device(config(DeviceChoice::kAuto), reports), "has NCCL 2.27.3"));
+  reports = {report(0), report(0)};
+  CHECK(
+      notes(*decide_device(config(DeviceChoice::kAuto), reports), "ranks 0 and 1 are on one GPU"));
+
+  const auto asked = decide_device(config(DeviceChoice::kCuda, "staged"), {report(0), report(1)});
+  REQUIRE(asked.ok());
+  CHECK(asked->backend == DeviceBackend::kStaged);
+  CHECK(asked->notes.size() == 1);
+}
+
+TEST_CASE("where the order must not depend on the ranks the host adds") {
+  TrainConfig made = config(DeviceChoice::kAuto);
+  made.parallel.deterministic = true;
+  const auto decision = decide_device(made, {report(0), report(1)});
+  REQUIRE(decision.ok());
+  CHECK(decision->on_device);
+  CHECK(decision->backend == DeviceBackend::kAlone);
+  CHECK(notes(*decision, "on the host"));
+}
+
+TEST_CASE("a report is one line and comes back") {
+  DeviceReport one = without(3, "a \"quoted\"\treason\nin two lines");
+  one.why_not_nccl = "none";
+  const std::string line = report_line(one);
+  CHECK(line.find('\n') == std::string::npos);
+  REQUIRE(read_report_line(line).ok());
+  CHECK(*read_report_line(line) == one);
+  for (const char* odd : {"", "{", "[]", "{\"why_not\":1}", "{\"why_not\":\"\"}"})
+    CHECK(absl::IsFailedPrecondition(read_report_line(odd).status()));
+}
+
+}  // namespace muster::runtime::cuda

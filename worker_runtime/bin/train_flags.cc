@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_runtime/bin/train_flags.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+
+#include "proto/base/nearest.h"
+#include "worker_runtime/train/trainer.h"
+
+namespace muster::runtime {
+namespace {
+
+constexpr const char* kHelpEnd = R"(
+The configuration is one JSON document. DeepSpeed's keys mean what they mean there:
+  train_batch_size, train_micro_batch_size_per_gpu, gradient_accumulation_steps,
+  gradient_clipping (1.0), fp16{enabled, loss_scale, initial_scale_power, …}, bf16{enabled},
+  zero_optimization{stage: 0}, optimizer{type: AdamW, params{lr, betas, eps, weight_decay}},
+  scheduler{type: WarmupLR | WarmupDecayLR | WarmupCosineLR, params{…}}
+and these are ours:
+  model{n_layer, n_head, n_embd, n_ctx, vocab_size}      data{path, validation (0.05)}
+  steps      seed      device (auto | cpu | cuda)      max_bad_steps (8)
+  grad_scaler{init_scale, growth_factor, backoff_factor, growth_interval}   torch's scaler
+  parallel{deterministic, wire_dtype, backend (auto | nccl | staged | tcp), bucket_mb (32),
+    first_bucket_mb (4)}      staged: from a device over host memory, for ranks that share one
+  checkpoint{dir, every_steps, keep (3), timeout (600)}      eval{every_steps, batches}
+
+Example, one process, from a source tree:
+  muster-train --config configs/gpt-nano.json --set steps=50 --set checkpoint.dir=/tmp/nano
+and two, restarted where they stopped if one dies:
+  muster run --standalone --nproc-per-node 2 --max-restarts 3 -- \
+    muster-train --config configs/gpt-tiny.json --set checkpoint.dir=/tmp/tiny
+
+Exit codes: 0 done, 2 configuration, 70 internal, 80 numerics (loss scale at its floor, or too many
+steps without a finite gradient), 81 another rank is gone, 82 ranks disagree, 83 a rank did not
+answer in time, 84 checkpoint storage, 85 device, 143 stopped on request, where there is a
+checkpoint.dir after a saved checkpoint.
+)";
+
+// Dashes and underscores are the same in a flag's name.
+std::vector<std::string> dashed(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (std::string& argument : arguments) {
+    if (!argument.starts_with("--")) continue;
+    const std::size_t end = std::min(argument.find('='), argument.size());
+    std::replace(argument.begin(), argument.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
+  }
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+  return arguments;
+}
+
+// The first argument that is none of ours, and which of ours it may have been.
+std::string unknown_argument(const CLI::App& app) {
+  const std::string first = app.remaining().front();
+  const std::string name = first.substr(0, first.find('='));
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options())
+    known.push_back(option->get_name());
+  const std::string near = nearest(name, known);
+  return near.empty() ? name : name + "; did you mean " + near + "?";
+}
+
+}  // namespace
+
+void say(const std::string& text) {
+  const std::string line = "muster-train: " + text + "\n";
+  (void)!::write(STDERR_FILENO, line.data(), line.size());
+}
+
+int parse_train_flags(int argc, char** argv, TrainFlags& flags) {
+  CLI::App app("Trains a GPT on text: one rank of a data-parallel run, or a run of its own.",
+               "muster-train");
+  app.add_option("--config", flags.config, "the configuration, a JSON file (required)")
+      ->type_name("FILE")
+      ->take_last();
+  app.add_option("--set", flags.settings,
+                 "over the file's, as in optimizer.params.lr=1e-3; again for more")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--metrics", flags.metrics,
+                 "append the lines of standard output to this file too (rank 0)")
+      ->type_name("FILE")
+      ->take_last();
+  app.add_option("--resume", flags.resume,
+                 "where to start; auto: the newest complete checkpoint in checkpoint.dir, "
+                 "none: the beginning. Restarts of one run always go on from its own")
+      ->type_name("auto|none|PATH")
+      ->take_last()
+      ->capture_default_str();
+  app.set_version_flag("--version", "muster-train " MUSTER_VERSION);
+  app.footer(kHelpEnd);
+  try {
+    app.parse(dashed(argc, argv));
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
+  } catch (const CLI::CallForVersion&) {
+    std::puts("muster-train " MUSTER_VERSION);
+    return 0;
+  } catch (const CLI::ExtrasError&) {
+    say("unknown argument " + unknown_argument(app) + " (see muster-train --help)");
+    return kExitConfiguration;
+  } catch (const CLI::ArgumentMismatch& error) {
+    // "--config: 1 required TEXT missing": the flag is all that people need of it.
+    const std::string text = error.what();
+    say(text.substr(0, text.find(':')) + " needs a value (see muster-train --help)");
+    return kExitConfiguration;
+  } catch (const CLI::ParseError& error) {
+    say(std::string(error.what()) + " (see muster-train --help)");
+    return kExitConfiguration;
+  }
+  if (!flags.config.empty()) return -1;
+  say("--config FILE is missing (see muster-train --help)");
+  return kExitConfiguration;
+}
+
+}  // namespace muster::runtime

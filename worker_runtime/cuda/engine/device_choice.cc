@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_runtime/cuda/engine/device_choice.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+namespace muster::runtime::cuda {
+namespace {
+
+using nlohmann::json;
+
+std::string asked_for(DeviceChoice device) {
+  return device == DeviceChoice::kCuda ? "device cuda" : "device auto";
+}
+
+std::string rank_text(std::size_t rank, const DeviceReport& report) {
+  const std::string host = report.facts.host.substr(0, report.facts.host.find('/'));
+  return "rank " + std::to_string(rank) + (host.empty() ? "" : " (" + host + ")");
+}
+
+absl::StatusOr<DeviceDecision> on_cpu(const TrainConfig& config, const std::string& why) {
+  if (config.device == DeviceChoice::kCuda) {
+    return absl::InternalError("device cuda: " + why);
+  }
+  const std::string& backend = config.parallel.backend;
+  if (backend == "nccl" || backend == "staged") {
+    return absl::InternalError("parallel.backend " + backend + " needs a CUDA device: " + why);
+  }
+  return DeviceDecision{false, DeviceBackend::kAlone, {"device auto: the CPU, since " + why}};
+}
+
+// Why NCCL cannot serve these ranks; empty: it can.
+std::string nccl_obstacle(const std::vector<DeviceReport>& reports) {
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const DeviceReport& one = reports[rank];
+    if (!one.why_not_nccl.empty()) return rank_text(rank, one) + ": " + one.why_not_nccl;
+  }
+  std::vector<RankFacts> facts;
+  for (const DeviceReport& one : reports)
+    facts.push_back(one.facts);
+  return std::string(check_ranks(facts).message());
+}
+
+absl::Status choose_backend(const TrainConfig& config, const std::vector<DeviceReport>& reports,
+                            DeviceDecision& decision) {
+  if (config.parallel.deterministic) {
+    decision.notes.emplace_back(
+        "parallel.deterministic: gradients are added on the host, in an order that does not depend "
+        "on the number of ranks");
+    return absl::OkStatus();
+  }
+  if (reports.size() == 1) return absl::OkStatus();
+  decision.backend = DeviceBackend::kStaged;
+  if (config.parallel.backend == "staged") return absl::OkStatus();
+  const std::string obstacle = nccl_obstacle(reports);
+  if (obstacle.empty()) {
+    decision.backend = DeviceBackend::kNccl;
+  } else if (config.parallel.backend == "nccl") {
+    return absl::InternalError("parallel.backend nccl: " + obstacle);
+  } else {
+    decision.notes.push_back("gradients go through host memory (parallel.backend staged), since " +
+                             obstacle);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string report_line(const DeviceReport& report) {
+  return json{{"why_not", report.why_not},
+              {"why_not_nccl", report.why_not_nccl},
+              {"libraries", report.libraries},
+              {"facts", facts_line(report.facts)}}
+      .dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+absl::StatusOr<DeviceReport> read_report_line(const std::string& line) {
+  DeviceReport report;
+  std::string facts;
+  try {
+    const json document = json::parse(line);
+    document.at("why_not").get_to(report.why_not);
+    document.at("why_not_nccl").get_to(report.why_not_nccl);
+    document.at("libraries").get_to(report.libraries);
+    document.at("facts").get_to(facts);
+  } catch (const json::exception&) {
+    return absl::FailedPreconditionError(
+        "a rank's line about its device does not read: another build?");
+  }
+  auto read = read_facts_line(facts);
+  if (!read.ok()) return read.status();
+  report.facts = *std::move(read);
+  return report;
+}
+
+absl::StatusOr<DeviceDecision> decide_device(const TrainConfig& config,
+                                             const std::vector<DeviceReport>& reports) {
+  const auto has_none = [](const DeviceReport& report) { return !report.why_not.empty(); };
+  const auto without = std::find_if(reports.begin(), reports.end(), has_none);
+  const auto with = std::find_if_not(reports.begin(), reports.end(), has_none);
+  const auto rank_of = [&](auto at) {
+    return rank_text(static_cast<std::size_t>(at - reports.begin()), *at);
+  };
+  if (with == reports.end()) return on_cpu(config, reports.front().why_not);
+  if (without != reports.end()) {
+    return absl::InternalError(asked_for(config.device) + ": " + rank_of(without) +
+                               " has no device to use (" + without->why_not + "), " +
+                               rank_of(with) + " has " + with->facts.device +
+                               ": all ranks compute alike; mend the one, or set device to cpu");
+  }
+  DeviceDecision decision;
+  decision.on_device = true;
+  decision.notes.push_back(asked_for(config.device) + ": " + reports.front().facts.device + ", " +
+                           reports.front().libraries);
+  const absl::Status chosen = choose_backend(config, reports, decision);
+  if (!chosen.ok()) return chosen;
+  return decision;
+}
+
+}  // namespace muster::runtime::cuda
