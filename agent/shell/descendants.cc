@@ -2,6 +2,7 @@
 #include "agent/shell/descendants.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <dirent.h>
 #include <errno.h>
@@ -21,16 +22,74 @@
 namespace muster::agent {
 namespace {
 
+thread_local std::uint64_t missed = 0;
+
+// What is not there is gone, and what is another user's stays hidden; these hide what may be there.
+void note_failure(int error) {
+  if (error == EMFILE || error == ENFILE || error == ENOMEM) ++missed;
+}
+
+constexpr int kReserved = 4;
+std::atomic<int> reserve[kReserved] = {-1, -1, -1, -1};
+
+// Gives one reserved descriptor up; -1: none is left. What is opened next gets its number.
+int spend_reserve() {
+  for (std::atomic<int>& kept : reserve) {
+    const int fd = kept.exchange(-1);
+    if (fd >= 0) return ::close(fd), fd;
+  }
+  return -1;
+}
+void refill_reserve() {
+  for (std::atomic<int>& kept : reserve) {
+    if (kept >= 0) continue;
+    int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int none = -1;
+    if (fd >= 0 && !kept.compare_exchange_strong(none, fd)) ::close(fd);
+  }
+}
+
+// Of the reserve, once what it was spent on is closed. Declare it first.
+struct Refill {
+  bool spent;
+  ~Refill() {
+    if (spent) refill_reserve();
+  }
+};
+
+// open(2) for reading, with a reserved descriptor where no other is left.
+class Opened {
+ public:
+  Opened(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC)) {
+    if (fd_ < 0 && (errno == EMFILE || errno == ENFILE) && spend_reserve() >= 0) {
+      refill_.spent = true;
+      fd_ = ::open(path.c_str(), flags | O_CLOEXEC);
+    }
+    if (fd_ < 0) note_failure(errno);
+  }
+  ~Opened() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+  int fd() const { return fd_; }
+  void release() { fd_ = -1; }  // somebody else closes it, before this goes
+
+ private:
+  Refill refill_{false};
+  int fd_;
+};
+
 // The whole file, up to `limit` bytes; nullopt where it cannot be opened or read.
 std::optional<std::string> read_file(const std::string& path, std::size_t limit) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return std::nullopt;
+  const Opened file(path, O_RDONLY);
+  if (file.fd() < 0) return std::nullopt;
   std::string text;
   char buffer[4096];
   while (text.size() < limit) {
-    const ssize_t count = ::read(fd.get(), buffer, sizeof buffer);
+    const ssize_t count = ::read(file.fd(), buffer, sizeof buffer);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return std::nullopt;
+    if (count < 0) return note_failure(errno), std::nullopt;
     if (count == 0) break;
     text.append(buffer, static_cast<std::size_t>(count));
   }
@@ -40,8 +99,11 @@ std::optional<std::string> read_file(const std::string& path, std::size_t limit)
 // Numbers of a folder's entries: pids of /proc, threads of /proc/<pid>/task.
 std::vector<pid_t> numeric_entries(const std::string& path) {
   std::vector<pid_t> numbers;
-  DIR* folder = ::opendir(path.c_str());
-  if (folder == nullptr) return numbers;
+  Opened opened(path, O_RDONLY | O_DIRECTORY);
+  if (opened.fd() < 0) return numbers;
+  DIR* folder = ::fdopendir(opened.fd());
+  if (folder == nullptr) return ++missed, numbers;
+  opened.release();
   while (const dirent* entry = ::readdir(folder)) {
     pid_t number = 0;
     const char* end = entry->d_name + ::strlen(entry->d_name);
@@ -112,6 +174,14 @@ Duration monotonic() {
 
 }  // namespace
 
+std::uint64_t missed_looks() {
+  return missed;
+}
+
+void reserve_looks() {
+  refill_reserve();
+}
+
 std::optional<ProcessInfo> read_process(pid_t pid) {
   const auto text = read_file("/proc/" + std::to_string(pid) + "/stat", 4096);
   if (!text) return std::nullopt;
@@ -176,8 +246,14 @@ std::optional<bool> has_environment_entry(pid_t pid, const std::string& entry) {
 
 bool signal_process(const ProcessInfo& process, int signal) {
   // The descriptor pins the process; only then is its identity compared.
-  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0U)));
-  if (!pidfd.valid()) return false;
+  const auto open = [&] { return static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0U)); };
+  Refill refill{false};
+  UniqueFd pidfd(open());
+  if (!pidfd.valid() && (errno == EMFILE || errno == ENFILE) && spend_reserve() >= 0) {
+    refill.spent = true;
+    pidfd.reset(open());
+  }
+  if (!pidfd.valid()) return note_failure(errno), false;
   const auto now = read_process(process.pid);
   if (!now || now->start_time != process.start_time) return false;
   return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0U) == 0;
@@ -208,6 +284,7 @@ KillReport kill_all_below_self(Duration limit, const std::set<pid_t>& except) {
   for (int pass = 0;; ++pass) {
     std::vector<ProcessInfo> living;
     bool zombies = false;
+    const std::uint64_t misses = missed;
     for (const ProcessInfo& process : descendants_of(self, except)) {
       if (process.state == 'Z' || process.state == 'X') {
         zombies = true;
@@ -216,8 +293,9 @@ KillReport kill_all_below_self(Duration limit, const std::set<pid_t>& except) {
         living.push_back(process);
       }
     }
-    if (living.empty() && !zombies) return {};
-    if (monotonic() > deadline) return {std::move(living)};
+    const bool blind = missed != misses;
+    if (living.empty() && !zombies && !blind) return {};
+    if (monotonic() > deadline) return {std::move(living), blind};
     bool found_new = false;
     // A tree that forks faster than it is listed is frozen first, then killed.
     for (const ProcessInfo& process : living) {

@@ -28,6 +28,14 @@ struct ProcessInfo {
   std::uint64_t start_time = 0;  // clock ticks since boot: with pid, names one process
 };
 
+// How often this thread could not look for want of descriptors or memory. What it looked for in the
+// meantime may be there although it was not found; callers compare before and after.
+std::uint64_t missed_looks();
+
+// Descriptors kept back for looking when no other is left. Call once, early: they must have low
+// numbers, below any limit that is set later.
+void reserve_looks();
+
 // nullopt: there is no such process (any more).
 std::optional<ProcessInfo> read_process(pid_t pid);
 
@@ -52,6 +60,7 @@ bool signal_process(const ProcessInfo& process, int signal);
 // What one call of kill_all_below left alive.
 struct KillReport {
   std::vector<ProcessInfo> survivors;
+  bool blind = false;  // it could not look; there may be more
 };
 
 // Kills everything below the calling process, `except` and below left out, and reaps what becomes

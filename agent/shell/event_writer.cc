@@ -90,10 +90,15 @@ absl::Status EventWriter::open_for(const RunId& run) {
   return absl::OkStatus();
 }
 
-// Writes kept lines in order until one is not taken. A line partly taken stays with its rest.
+// Writes kept lines in order until one is not taken. A line partly taken stays with its rest; where
+// that rest is lost, the next line begins with the end of the torn one.
 absl::Status EventWriter::drain() {
   while (!kept_.empty()) {
     std::string& line = kept_.front();
+    if (std::exchange(torn_, false)) {
+      line.insert(0, "\n");
+      ++kept_bytes_;
+    }
     const ssize_t taken = is_socket_
                               ? ::send(file_, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
                               : ::write(file_, line.data(), line.size());
@@ -101,15 +106,17 @@ absl::Status EventWriter::drain() {
     if (taken < 0 && errno == EAGAIN) return absl::OkStatus();
     if (taken < 0) {
       const std::string reason = std::strerror(errno);
+      torn_ = std::exchange(begun_, false) || line.front() == '\n';
       kept_bytes_ -= line.size();
       kept_.pop_front();
       return absl::UnavailableError("events: cannot write " + opened_ + ": " + reason);
     }
     kept_bytes_ -= static_cast<std::size_t>(taken);
-    if (static_cast<std::size_t>(taken) == line.size()) {
-      kept_.pop_front();
-    } else {
+    begun_ = static_cast<std::size_t>(taken) < line.size();
+    if (begun_) {
       line.erase(0, static_cast<std::size_t>(taken));
+    } else {
+      kept_.pop_front();
     }
   }
   return absl::OkStatus();

@@ -56,6 +56,8 @@ class EventWriter {
   std::uint64_t seq_ = 0;
   std::deque<std::string> kept_;  // lines a full pipe did not take; the first may be a rest
   std::size_t kept_bytes_ = 0;
+  bool begun_ = false;  // of the first of them some bytes are written
+  bool torn_ = false;   // what is written ends in the middle of a line
   bool complained_ = false;
 };
 

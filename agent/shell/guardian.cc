@@ -88,6 +88,9 @@ class Guard {
       print_line("process " + std::to_string(process.pid) + " (state " + process.state +
                  ") cannot be killed");
     }
+    if (report.blind) {
+      print_line("/proc cannot be read (descriptors, memory): processes may be left");
+    }
     if (code_ == CLD_EXITED) return status_;
     print_line("the agent (pid " + std::to_string(agent_) + ") was killed by " +
                signal_name(status_) + "; its workers were stopped");
@@ -139,6 +142,7 @@ int run_guarded(const std::function<int(const Guarded&)>& agent_main,
   Guarded guarded;
   guarded.start = capture_starting_state();
   guarded.guardian = ::getpid();
+  reserve_looks();
   const std::vector<pid_t> children = children_of(guarded.guardian);
   const std::vector<int> signals = guarded_signals(guarded.start);
   take_signals(guarded.start, signals);

@@ -50,15 +50,18 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
       : supervisor(std::move(owner)),
         callbacks(std::move(calls)),
         descriptor(supervisor->io),
-        timer(supervisor->io) {}
+        timer(supervisor->io),
+        looker(supervisor->io) {}
 
   std::shared_ptr<Supervisor::State> supervisor;
   WorkerCallbacks callbacks;
   boost::asio::posix::stream_descriptor descriptor;  // the pidfd
   boost::asio::steady_timer timer;                   // repeats SIGKILL
+  boost::asio::steady_timer looker;                  // … a look that could not see
   std::string marker;
   pid_t leader = 0;
   Instant started;
+  bool spawn_told = false;
   bool has_ended = false;
   bool is_gone = false;
   bool closed = false;  // no callback any more
@@ -71,8 +74,10 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   std::vector<ProcessInfo> below();     // living processes of it, less the leader
   std::vector<ProcessInfo> unkilled();  // what is left of kill_scope
   void watch();
+  void tell_spawned();
   void read_status();
   void check_gone();
+  void look_again();
   void forget();
   void send(int signal, SignalScope scope);
   void deliver(int signal, SignalScope scope);

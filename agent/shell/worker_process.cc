@@ -22,6 +22,13 @@
 
 namespace muster::agent {
 
+namespace {
+
+// Between two looks where /proc cannot be read for want of descriptors or memory.
+constexpr Duration kBlindPause = 50ms;
+
+}  // namespace
+
 // ------------------------------------------------------------------ Supervisor::State
 
 std::vector<pid_t> Supervisor::State::orphans() const {
@@ -110,6 +117,12 @@ void WorkerProcess::State::watch() {
                         });
 }
 
+// Before anything else of this worker is told.
+void WorkerProcess::State::tell_spawned() {
+  if (closed || std::exchange(spawn_told, true)) return;
+  if (callbacks.spawned) callbacks.spawned(leader);
+}
+
 // Reads how the leader ended and leaves the zombie: it pins pid, group and session.
 void WorkerProcess::State::read_status() {
   siginfo_t info{};
@@ -118,6 +131,8 @@ void WorkerProcess::State::read_status() {
                                 WEXITED | WNOHANG | WNOWAIT, &usage);
   MUSTER_CHECK(result == 0);
   if (info.si_pid == 0) return watch();
+  tell_spawned();
+  if (closed) return;
   has_ended = true;
   WorkerExit exit;
   exit.pid = leader;
@@ -133,10 +148,12 @@ void WorkerProcess::State::read_status() {
 
 void WorkerProcess::State::check_gone() {
   if (closed || is_gone || !has_ended) return;
+  const std::uint64_t misses = missed_looks();
   supervisor->reap_orphans();
   // What is undecided ends with a SIGCHLD, and is looked at again.
   const bool alone = supervisor->orphans().empty();
   if (!alone && (supervisor->undecided() || !below().empty())) return;
+  if (missed_looks() != misses) return look_again();  // who knows what else is there
   MUSTER_CHECK(::waitpid(leader, nullptr, WNOHANG) == leader);
   forget();
   is_gone = true;
@@ -147,6 +164,13 @@ void WorkerProcess::State::check_gone() {
   if (callbacks.gone) callbacks.gone();
 }
 
+void WorkerProcess::State::look_again() {
+  looker.expires_after(kBlindPause);
+  looker.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error) self->check_gone();
+  });
+}
+
 // The pid may be reused from here on.
 void WorkerProcess::State::forget() {
   supervisor->workers.erase(leader);
@@ -154,6 +178,7 @@ void WorkerProcess::State::forget() {
   boost::system::error_code ignored;
   descriptor.close(ignored);
   timer.cancel();
+  looker.cancel();
 }
 
 void WorkerProcess::State::send(int signal, SignalScope scope) {
@@ -232,15 +257,17 @@ void WorkerProcess::State::watch_kill() {
   timer.expires_after(kill_pause);
   timer.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
     if (error || self->closed || self->is_gone) return;
+    const std::uint64_t misses = missed_looks();
     const std::vector<ProcessInfo> left = self->unkilled();
-    if (left.empty()) {
+    if (left.empty() && missed_looks() == misses) {
       self->killing = false;
       return;
     }
     if (IoLoop::now() >= self->kill_deadline) {
       self->killing = false;
       if (std::exchange(self->reported, true) || !self->callbacks.unkillable) return;
-      self->callbacks.unkillable(left.front().pid, std::string(1, left.front().state));
+      const ProcessInfo one = left.empty() ? ProcessInfo{.pid = self->leader} : left.front();
+      self->callbacks.unkillable(one.pid, std::string(1, one.state));
       return;
     }
     self->kill_pass(self->kill_scope);
@@ -253,6 +280,7 @@ void WorkerProcess::State::watch_kill() {
 
 Supervisor::Supervisor(boost::asio::io_context& io) : state_(std::make_shared<State>(io)) {
   MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+  reserve_looks();
   for (const pid_t child : children_of(::getpid()))
     state_->bystanders.insert(child);
   state_->child_signal = std::make_unique<SignalWatch>(
@@ -272,6 +300,7 @@ Supervisor::~Supervisor() {
     boost::system::error_code ignored;
     worker->descriptor.close(ignored);
     worker->timer.cancel();
+    worker->looker.cancel();
   }
   if (state_->started_any) kill_all_below_self(state_->kill_limit, state_->bystanders);
 }
@@ -293,11 +322,10 @@ std::unique_ptr<WorkerProcess> Supervisor::start(const WorkerRequest& request,
     state_->workers[result.pid] = worker;
     worker->descriptor.assign(result.pidfd.release(), error);
     MUSTER_CHECK(!error);
-    boost::asio::post(state_->io, [worker] {
-      if (worker->closed) return;
-      if (worker->callbacks.spawned) worker->callbacks.spawned(worker->leader);
-      if (!worker->closed) worker->watch();
-    });
+    // Watched from now on: ends are seen in the order in which they happen, also those of workers
+    // that end while others are being started.
+    worker->watch();
+    boost::asio::post(state_->io, [worker] { worker->tell_spawned(); });
   } else {
     worker->has_ended = true;
     WorkerExit exit;

@@ -3,9 +3,10 @@
 """Limits of the machine: named where they stop a job, worked around where they need not."""
 import os
 import resource
+import signal
 import sys
 
-from harness import MUSTER, MusterCase, Process, main, until
+from harness import MUSTER, MusterCase, Process, alive, main, until
 
 
 class OpenFiles(MusterCase):
@@ -38,6 +39,40 @@ class OpenFiles(MusterCase):
         job = self.under(f"ulimit -n {needed}", "--nproc-per-node", "8", "-t", "3", "--log-dir",
                          self.path("logs"), "--events", self.path("events"), "/bin/true")
         self.assertEqual(job.code(), 0, job.err)
+
+
+class OpenFilesOfALiveAgent(MusterCase):
+    """Somebody lowers the limit of a job that runs: nothing more can be opened."""
+
+    def test_what_workers_left_is_still_found_and_stopped(self):
+        # Each rank is a shell with a child that has left its session: only /proc knows of it.
+        child = self.script("trap ': > told.$RANK; exit' TERM\n: > up.$RANK\n"
+                            "while :; do sleep 0.05; done\n", "child.sh")
+        script = self.script(f"setsid {child} &\necho $! > child.$RANK\nwait\n")
+        job = self.run_job("--standalone", "--nproc-per-node", "3",
+                           "--stop-grace", "5s", script)
+        children = [int(until(lambda rank=rank: self.read_if(f"child.{rank}"), "a child"))
+                    for rank in range(3)]
+        for rank in range(3):
+            until(lambda rank=rank: os.path.exists(self.path(f"up.{rank}")), "its trap")
+        started = until(lambda: self.events(job, "generation_running") and
+                        self.events(job, "worker_started"), "the workers")
+        agent = job.agent()
+        highest = max(int(fd) for fd in os.listdir(f"/proc/{agent}/fd"))
+        hard = resource.prlimit(agent, resource.RLIMIT_NOFILE)[1]
+        # A number or two below what is open: whatever is closed now does not come back.
+        resource.prlimit(agent, resource.RLIMIT_NOFILE, (min(20, highest - 1), hard))
+        os.kill(next(event["pid"] for event in started if event["rank"] == 0), signal.SIGKILL)
+        self.assertEqual(job.code(), 137, job.err)
+        self.assertEqual([pid for pid in children if alive(pid)], [])
+        self.assertEqual([rank for rank in range(3) if not os.path.exists(self.path(f"told.{rank}"))],
+                         [], job.err)
+
+    def read_if(self, name):
+        try:
+            return self.read(name).strip()
+        except FileNotFoundError:
+            return ""
 
 
 class Processes(MusterCase):

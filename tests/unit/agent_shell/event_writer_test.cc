@@ -2,8 +2,11 @@
 #include "agent/shell/event_writer.h"
 
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
+#include <signal.h>
 #include <string>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
@@ -187,6 +190,36 @@ TEST_CASE("a full pipe never blocks, and gets every line once it is read") {
     CHECK(got.find("\"seq\":1000,") != std::string::npos);
   }
   ::close(reader);
+}
+
+TEST_CASE("a line that a full disk cut ends before the next one begins") {
+  const testing::TempDir dir;
+  const std::string path = dir.path() + "/events";
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  struct sigaction ignore {};
+  struct sigaction old {};
+  ignore.sa_handler = SIG_IGN;
+  REQUIRE(::sigaction(SIGXFSZ, &ignore, &old) == 0);
+  {
+    EventWriter writer(path, "a", "job");
+    REQUIRE(writer.write("run", failed_event()).ok());
+    const auto size = std::filesystem::file_size(path);
+    rlimit full = before;
+    full.rlim_cur = size + 40;  // room for a part of the next line
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
+    CHECK_FALSE(writer.write("run", failed_event()).ok());
+    CHECK(writer.write("run", failed_event()).ok());  // lost too; said once
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK(writer.write("run", failed_event()).ok());
+    CHECK(writer.write("run", failed_event()).ok());
+  }
+  REQUIRE(::sigaction(SIGXFSZ, &old, nullptr) == 0);
+  const std::vector<std::string> lines = lines_of(path);
+  REQUIRE(lines.size() == 4);
+  for (const std::size_t whole : {std::size_t{0}, std::size_t{2}, std::size_t{3}})
+    CHECK(nlohmann::json::accept(lines[whole]));
+  CHECK(nlohmann::json::parse(lines[2])["seq"] == 4);
 }
 
 }  // namespace muster

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
@@ -30,7 +31,9 @@ struct Fixture {
     return supervisor->start(request, observed.callbacks());
   }
 
-  bool until(const std::function<bool()>& holds) { return run_until(loop, holds); }
+  bool until(const std::function<bool()>& holds, Duration limit = 30s) {
+    return run_until(loop, holds, limit);
+  }
 
   // Nothing that this test started lives; what may still be a zombie is reaped by the loop.
   void check_nothing_left() {
@@ -47,6 +50,53 @@ struct Fixture {
   IoLoop loop;
   std::unique_ptr<Supervisor> supervisor;
 };
+
+TEST_CASE_METHOD(Fixture, "ends are in the order in which they happened, not of the starts") {
+  // All of it while the loop does not run, as while more workers are being started.
+  constexpr std::size_t kWorkers = 6;
+  std::array<Observed, kWorkers> seen;
+  std::vector<std::unique_ptr<WorkerProcess>> workers;
+  for (Observed& one : seen)
+    workers.push_back(start(shell_request("exec sleep 1000"), one));
+  const std::array<std::size_t, kWorkers> order{4, 1, 5, 0, 3, 2};
+  for (const std::size_t worker : order) {
+    const pid_t pid = workers[worker]->pid();
+    REQUIRE(::kill(pid, SIGKILL) == 0);
+    REQUIRE(wait_until([pid] { return read_process(pid)->state == 'Z'; }));
+  }
+  for (const Observed& one : seen)
+    REQUIRE(until([&] { return one.gone == 1; }));
+  for (std::size_t i = 1; i < kWorkers; ++i)
+    CHECK(seen[order[i - 1]].exit.order < seen[order[i]].exit.order);
+  for (const Observed& one : seen)
+    CHECK(one.log == Log{"spawned", "ended", "gone"});
+}
+
+TEST_CASE_METHOD(Fixture, "without descriptors nothing is taken for gone that is not") {
+  Observed seen;
+  const std::string child = folder.path("child");
+  const auto worker = start(shell_request("setsid sleep 1000 & echo $! > " + child + ".new; mv " +
+                                          child + ".new " + child + "; exit 3"),
+                            seen);
+  REQUIRE(until([&] { return read_pid(child) != 0 && seen.ended == 1; }));
+  CHECK(seen.gone == 0);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  // Not even those that are kept back are of use below this.
+  rlimit none = before;
+  none.rlim_cur = 3;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const std::uint64_t misses = missed_looks();
+  worker->signal(SIGTERM, SignalScope::kDescendants);
+  CHECK(missed_looks() > misses);
+  const pid_t pid = read_pid(child);
+  ::kill(pid, SIGCONT);  // it lives
+  CHECK_FALSE(until([&] { return seen.gone == 1; }, 200ms));
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  worker->signal(SIGKILL, SignalScope::kDescendants);
+  CHECK(until([&] { return seen.gone == 1; }));
+  check_nothing_left();
+}
 
 TEST_CASE_METHOD(Fixture, "a worker starts, ends and is gone, in this order") {
   Observed seen;
