@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include <boost/asio/post.hpp>
 #include <catch2/catch.hpp>
 
 #include "agent/shell/descendants.h"
@@ -52,18 +53,21 @@ struct Fixture {
 };
 
 TEST_CASE_METHOD(Fixture, "ends are in the order in which they happened, not of the starts") {
-  // All of it while the loop does not run, as while more workers are being started.
   constexpr std::size_t kWorkers = 6;
   std::array<Observed, kWorkers> seen;
   std::vector<std::unique_ptr<WorkerProcess>> workers;
-  for (Observed& one : seen)
-    workers.push_back(start(shell_request("exec sleep 1000"), one));
   const std::array<std::size_t, kWorkers> order{4, 1, 5, 0, 3, 2};
-  for (const std::size_t worker : order) {
-    const pid_t pid = workers[worker]->pid();
-    REQUIRE(::kill(pid, SIGKILL) == 0);
-    REQUIRE(wait_until([pid] { return read_process(pid)->state == 'Z'; }));
-  }
+  // All of it within one handler, as they are started: the loop looks at descriptors before it
+  // comes to what was posted meanwhile.
+  boost::asio::post(loop.context(), [&] {
+    for (Observed& one : seen)
+      workers.push_back(start(shell_request("exec sleep 1000"), one));
+    for (const std::size_t worker : order) {
+      const pid_t pid = workers[worker]->pid();
+      REQUIRE(::kill(pid, SIGKILL) == 0);
+      REQUIRE(wait_until([pid] { return read_process(pid)->state == 'Z'; }));
+    }
+  });
   for (const Observed& one : seen)
     REQUIRE(until([&] { return one.gone == 1; }));
   for (std::size_t i = 1; i < kWorkers; ++i)
