@@ -26,7 +26,7 @@ using test::Run;
 using test::RunOptions;
 
 const std::vector<std::string> kPrecisions = {"seed=7", "bf16.enabled=true", "fp16.enabled=true"};
-// Several buckets, although the model is small.
+// Several buckets, where the model is not too small.
 const std::string kSmallBuckets = "parallel.bucket_mb=0.07";
 
 enum class Way { kStaged, kNccl };
@@ -134,6 +134,18 @@ TEST_CASE("staged and NCCL add alike, and so do ranks that share a device") {
     CHECK(on_devices({"fp16.enabled=true", "steps=4"}, size).first().param_hash ==
           staged.first().param_hash);
   }
+}
+
+TEST_CASE("every bucket of several is summed whichever way it takes") {
+  std::vector<std::string> settings{kSmallBuckets, "parallel.first_bucket_mb=0.01",
+                                    "model.n_embd=64", "steps=3"};
+  const Bench bench;
+  const FlatLayout layout = flat_layout(bench.config(settings).model);
+  REQUIRE(cut_buckets(layout, {1, 1}).size() > 3);
+  const std::string staged = on_devices(settings, 2).first().param_hash;
+  CHECK(on_devices(settings, 2, Way::kNccl).first().param_hash == staged);
+  settings[0] = "parallel.bucket_mb=32";
+  CHECK(on_devices(settings, 2).first().param_hash == staged);
 }
 
 TEST_CASE("a 16-bit wire agrees with the FP32 one to rounding, either way") {

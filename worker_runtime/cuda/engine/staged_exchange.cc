@@ -47,8 +47,7 @@ class StagedExchange final : public GradientExchange {
   }
 
   absl::Status finish(Stream& compute) override {
-    for (std::size_t i = 0; i < std::exchange(used_, 0); ++i) {
-      const Place& at = places_[i];
+    for (const Place& at : std::span(places_).first(std::exchange(used_, 0))) {
       absl::Status status = at.here->wait();
       if (status.ok()) {
         status = all_reduce_sum(group_, {host_at(at.bucket), at.bucket.count}, wire_,
