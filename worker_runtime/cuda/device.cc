@@ -131,8 +131,16 @@ absl::StatusOr<std::unique_ptr<Stream>> Device::make_stream() {
 }
 
 absl::StatusOr<std::unique_ptr<Event>> Device::make_event() {
+  return make_event(kCuEventDisableTiming);
+}
+
+absl::StatusOr<std::unique_ptr<Event>> Device::make_timed_event() {
+  return make_event(0);
+}
+
+absl::StatusOr<std::unique_ptr<Event>> Device::make_event(unsigned flags) {
   CuEvent event = nullptr;
-  absl::Status made = status(api_.cuEventCreate(&event, kCuEventDisableTiming), "cuEventCreate");
+  absl::Status made = status(api_.cuEventCreate(&event, flags), "cuEventCreate");
   if (!made.ok()) return made;
   return std::unique_ptr<Event>(new Event(shared_from_this(), event));
 }
@@ -227,6 +235,14 @@ absl::StatusOr<bool> Event::done() const {
 
 absl::Status Event::wait() const {
   return device_->status(device_->api().cuEventSynchronize(event_), "cuEventSynchronize");
+}
+
+absl::StatusOr<double> Event::milliseconds_since(const Event& begin) const {
+  float elapsed = 0;
+  const CuResult result = device_->api().cuEventElapsedTime(&elapsed, begin.event_, event_);
+  absl::Status asked = device_->status(result, "cuEventElapsedTime");
+  if (!asked.ok()) return asked;
+  return static_cast<double>(elapsed);
 }
 
 // ---------------------------------------------------------------- Stream

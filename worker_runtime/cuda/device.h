@@ -80,6 +80,8 @@ class Event {
   // Whether everything queued before the last record() has run. Of one never recorded: true.
   absl::StatusOr<bool> done() const;
   absl::Status wait() const;
+  // From what `begin` was recorded after to what this was. REQUIRES: both are timed and done.
+  absl::StatusOr<double> milliseconds_since(const Event& begin) const;
 
  private:
   friend class Device;
@@ -143,6 +145,8 @@ class Device : public std::enable_shared_from_this<Device> {
 
   absl::StatusOr<std::unique_ptr<Stream>> make_stream();
   absl::StatusOr<std::unique_ptr<Event>> make_event();
+  // One that notes when it was reached, which costs the device a little.
+  absl::StatusOr<std::unique_ptr<Event>> make_timed_event();
   absl::StatusOr<Memory> allocate(std::size_t size);
   absl::StatusOr<Memory> allocate_pinned(std::size_t size);
   // Free and all.
@@ -154,6 +158,7 @@ class Device : public std::enable_shared_from_this<Device> {
  private:
   friend class Stream;
   explicit Device(const DriverApi& api) : api_(api) {}
+  absl::StatusOr<std::unique_ptr<Event>> make_event(unsigned flags);
   absl::Status read_facts(int ordinal);
   absl::Status load(const std::vector<DeviceImage>& images);
   // Looked up once, with its shared memory allowed.

@@ -32,6 +32,7 @@ struct CUevent_st {
   CUstream_st* stream = nullptr;  // where it was recorded last
   std::uint64_t recorded = 0;     // how often
   std::uint64_t done = 0;         // of which so many have run
+  bool timed = false;
 };
 namespace muster::runtime::cuda {
 struct Operation {

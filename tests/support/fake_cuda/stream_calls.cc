@@ -48,9 +48,11 @@ CuResult stream_wait(CuStream stream, CuEvent event, unsigned) {
     return kCuSuccess;
   });
 }
-CuResult event_create(CuEvent* event, unsigned) {
+CuResult event_create(CuEvent* event, unsigned flags) {
   return in_context("cuEventCreate", [&](State& state, Lock&) {
+    if ((flags & ~kCuEventDisableTiming) != 0) return kCuInvalidValue;
     *event = new CUevent_st;
+    (*event)->timed = flags == 0;
     state.events.insert(*event);
     return kCuSuccess;
   });
@@ -92,6 +94,9 @@ CuResult event_synchronize(CuEvent event) {
 CuResult event_elapsed(float* ms, CuEvent begin, CuEvent end) {
   return in_context("cuEventElapsedTime", [&](State& state, Lock&) {
     if (!state.events.contains(begin) || !state.events.contains(end)) return kCuInvalidHandle;
+    if (!begin->timed || !end->timed || begin->recorded == 0 || end->recorded == 0) {
+      return kCuInvalidHandle;
+    }
     if (begin->done < begin->recorded || end->done < end->recorded) return kCuNotReady;
     *ms = 0.0F;
     return kCuSuccess;

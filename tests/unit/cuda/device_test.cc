@@ -125,6 +125,22 @@ TEST_CASE("an event orders two streams, and its lack shows") {
   CHECK(out[0] != in[0]);  // NaN: it did not wait
 }
 
+TEST_CASE("only timed events tell how long something took, once they were reached") {
+  FakeDriver driver;
+  const auto device = need(Device::open(driver.api(), 0, FakeDriver::images()));
+  const auto stream = need(device->make_stream());
+  const auto begin = need(device->make_timed_event());
+  const auto end = need(device->make_timed_event());
+  const auto untimed = need(device->make_event());
+  REQUIRE(stream->record(*begin).ok());
+  REQUIRE(stream->record(*end).ok());
+  REQUIRE(stream->record(*untimed).ok());
+  CHECK(!end->milliseconds_since(*begin).ok());
+  REQUIRE(stream->synchronize().ok());
+  CHECK(*end->milliseconds_since(*begin) >= 0);
+  CHECK(!untimed->milliseconds_since(*begin).ok());
+}
+
 TEST_CASE("an event that is asked again and again becomes true") {
   FakeDriver driver({.pace = Pace::kLazy});
   const auto device = open(driver);
