@@ -61,6 +61,8 @@ struct AgentConfig {
 
   std::uint16_t master_port_low = 20000;
   std::uint16_t master_port_high = 28999;
+  // How long workers wait for the memory that those before them had on GPUs; 0: no GPU here.
+  Duration device_patience{0};
   ExitCodeMode exit_code = ExitCodeMode::kWorker;
   std::uint64_t seed = 0;  // retry jitter
   std::string endpoint;    // the server as the user wrote it; only for messages
@@ -125,11 +127,16 @@ struct FaultFired {
 struct ProgressSampled {
   std::vector<RankProgress> progress;  // by rank; only ranks that wrote the magic
 };
+// The answer to AwaitDevices of that number.
+struct DevicesFreed {
+  std::uint32_t number = 0;
+  std::string holder;  // what still holds memory when the patience is over; empty: it is free
+};
 struct Tick {};
 
 using Event = std::variant<Started, LinkUp, LinkDown, ServerSaid, MasterPortHeld, MasterPortFailed,
                            WorkerSpawned, WorkerEnded, WorkerGone, WorkerUnkillable, SignalReceived,
-                           GuardianLost, FaultFired, ProgressSampled, Tick>;
+                           GuardianLost, FaultFired, ProgressSampled, DevicesFreed, Tick>;
 
 // ------------------------------------------------------------------ actions
 
@@ -176,6 +183,13 @@ struct StartFaultClock {
   Generation generation = kNoGeneration;
   Duration elapsed{0};  // since all workers of the generation run
 };
+// Look until the memory of these processes, which are gone, is free on this node's GPUs, or for
+// `patience`. Replaces the one before.
+struct AwaitDevices {
+  std::uint32_t number = 0;
+  std::vector<std::int64_t> pids;
+  Duration patience{0};
+};
 struct Emit {
   RunId run;
   JobEvent event;
@@ -198,9 +212,9 @@ struct Finish {
   std::string text;                // one line in words where there is no outcome
 };
 
-using Action =
-    std::variant<Connect, Disconnect, Send, HoldMasterPort, ReleaseMasterPort, StartWorkers,
-                 SignalWorker, WriteStopFile, StartFaultClock, Emit, Say, NoteFirstCause, Finish>;
+using Action = std::variant<Connect, Disconnect, Send, HoldMasterPort, ReleaseMasterPort,
+                            StartWorkers, SignalWorker, WriteStopFile, StartFaultClock,
+                            AwaitDevices, Emit, Say, NoteFirstCause, Finish>;
 
 // ------------------------------------------------------------------ the machine
 

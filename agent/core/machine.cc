@@ -43,6 +43,7 @@ std::vector<Action> Agent::State::step(const Event& event, Instant now) {
 
 void Agent::State::on(const Tick& /*tick*/) {
   check_link_deadlines();
+  check_device_wait();
   if (waiting_since_ && now_ >= waiting_said_at_ + kWaitingLineEvery) say_waiting();
 }
 
@@ -113,6 +114,7 @@ std::optional<Instant> Agent::State::next_deadline() const {
     next = earlier(next, worker.ladder.next_deadline());
     next = earlier(next, linger_deadline(worker));
   }
+  if (device_wait_) next = earlier(next, device_wait_->until);
   if (idle_since_) next = earlier(next, outcome_wait_end());
   return next;
 }

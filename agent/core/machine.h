@@ -9,6 +9,7 @@
 //   machine_link.cc   connecting, joining, heartbeats, the lease
 //   machine_round.cc  prepare, commit, stop orders, job events
 //   machine_work.cc   workers: spawned, ended, gone; stopping them
+//   machine_devices.cc  waiting for the memory that ended workers had on GPUs
 //   machine_end.cc    signals to the agent, every way to the one Finish
 #pragma once
 
@@ -70,6 +71,12 @@ struct Prepared {
   // A Commit that came too late to be trusted: its master port, and since when it waits.
   std::optional<std::uint16_t> committed;
   Instant committed_at;
+};
+
+// The next workers do not start before this is over.
+struct DeviceWait {
+  std::uint32_t number = 0;
+  Instant until;  // then they start in any case
 };
 
 // Every way to end but one is this node's own; `outcome` is set for the job's.
@@ -163,6 +170,12 @@ struct Agent::State {
   std::optional<Instant> linger_deadline(const Worker& worker) const;
   std::vector<RankProgress> progress_now() const;
 
+  // ---- machine_devices.cc
+  void on(const DevicesFreed&);
+  void await_devices();
+  void check_device_wait();
+  void end_device_wait(const std::string& holder);
+
   // ---- machine_end.cc
   void on(const SignalReceived&);
   void on(const GuardianLost&);
@@ -226,6 +239,11 @@ struct Agent::State {
   Instant progress_at_;
   std::vector<ChaosFired> faults_unsent_;
   bool omp_said_ = false;
+
+  // GPUs: asked once for the workers that are gone.
+  std::uint32_t device_waits_ = 0;
+  bool devices_asked_ = false;
+  std::optional<DeviceWait> device_wait_;
 
   // The end.
   std::optional<int> signal_;  // first stop signal to the agent

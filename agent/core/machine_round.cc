@@ -57,6 +57,7 @@ void Agent::State::said(const Envelope& /*envelope*/, const Prepare& prepare) {
         false, 0,
         "workers of generation " + std::to_string(assignment_.generation) + " still run here");
   }
+  await_devices();
   if (prepare.assignment.group_rank != 0) return answer_prepare(true, 0, "");
   port_wanted_ = true;
   ++ports_asked_;
@@ -117,7 +118,7 @@ bool Agent::State::is_counted_on() const {
 }
 
 void Agent::State::start_committed() {
-  if (!prepared_ || !prepared_->committed || end_ || !is_counted_on()) return;
+  if (!prepared_ || !prepared_->committed || end_ || device_wait_ || !is_counted_on()) return;
   MUSTER_CHECK(!any_alive());
   const std::uint16_t master_port = *prepared_->committed;
   assignment_ = std::move(prepared_->assignment);
@@ -146,6 +147,7 @@ void Agent::State::start_generation(std::uint16_t master_port) {
     if (!fault.rank) start.agent_faults.push_back(fault);
   }
   workers_.clear();
+  devices_asked_ = false;
   for (const WorkerPlan& plan : start.workers) {
     Worker worker;
     worker.local_rank = plan.local_rank;

@@ -148,6 +148,8 @@ void Agent::State::on(const WorkerGone& gone) {
   MUSTER_CHECK(worker->ended());
   worker->gone = true;
   worker->ladder.close();
+  // Where another generation is likely, at once; else when it is prepared, if it ever is.
+  if (stopping_ && !end_ && restarts_used_ < assignment_.max_restarts) await_devices();
 }
 
 void Agent::State::on(const WorkerUnkillable& unkillable) {

@@ -181,6 +181,10 @@ struct Happened {
     return "fault " + n(e.fault_index) + " fired" + (e.rank ? " on rank " + n(*e.rank) : "");
   }
   std::string operator()(const ProgressSampled& /*e*/) const { return ""; }
+  std::string operator()(const DevicesFreed& e) const {
+    if (e.holder.empty()) return "GPU memory is free for the next workers";
+    return "GPU memory is awaited no longer: " + e.holder;
+  }
   std::string operator()(const Tick& /*e*/) const { return ""; }
 };
 
@@ -213,6 +217,10 @@ struct Ordered {
   }
   std::string operator()(const StartFaultClock& a) const {
     return "faults of " + g(a.generation) + " count from " + format_measured(a.elapsed) + " ago";
+  }
+  std::string operator()(const AwaitDevices& a) const {
+    return "looks for " + format_measured(a.patience) + " whether the GPU memory of " +
+           n(a.pids.size()) + " processes is free";
   }
   std::string operator()(const Emit& /*a*/) const { return ""; }
   std::string operator()(const Say& /*a*/) const { return ""; }

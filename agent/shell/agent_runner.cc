@@ -69,6 +69,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
         master_port(random_seed()),
         deadline_timer(context),
         connect_timer(context),
+        device_watch(context, options.devices),
         machine(std::move(config)) {
     if (!options.events.empty()) events.emplace(options.events, node, job);
     workers.emplace(WorkerSetParts{io, options, node, console, log, directory,
@@ -101,6 +102,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   void operator()(const StartFaultClock& order) {
     workers->start_fault_clock(order.generation, order.elapsed);
   }
+  void operator()(const AwaitDevices& order);
   void operator()(const Emit& order);
   void operator()(const Say& order) { log.say(order.severity, order.text); }
   void operator()(const NoteFirstCause& order);
@@ -119,6 +121,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   steady_timer deadline_timer;
   steady_timer connect_timer;
   std::optional<Instant> armed;  // what deadline_timer waits for
+  DeviceWatch device_watch;
   Agent machine;
   std::optional<WorkerSet> workers;
   std::unique_ptr<SignalWatch> signal_watch;
@@ -294,6 +297,15 @@ void AgentRunner::State::operator()(const HoldMasterPort& order) {
 void AgentRunner::State::operator()(const StartWorkers& order) {
   directory.set_run(order.run);
   workers->start(order);
+}
+
+void AgentRunner::State::operator()(const AwaitDevices& order) {
+  device_watch.await(
+      order.pids, order.patience,
+      [this, number = order.number](const std::string& holder, const std::string& trouble) {
+        if (!trouble.empty()) log.record(Severity::kInfo, "cannot look at GPUs: " + trouble);
+        post(DevicesFreed{number, holder});
+      });
 }
 
 void AgentRunner::State::operator()(const Emit& order) {

@@ -20,6 +20,7 @@
 
 #include "agent/core/agent.h"
 #include "agent/shell/console.h"
+#include "agent/shell/device_watch.h"
 #include "agent/shell/log_lines.h"
 #include "agent/shell/server_link.h"
 #include "agent/shell/signals.h"
@@ -69,6 +70,7 @@ struct RunnerOptions {
   // Where the counts of the out-of-memory killer are found; tests have their own.
   std::string proc_root = "/proc";
   std::string cgroup_root = "/sys/fs/cgroup";
+  DevicePlaces devices;
 
   StoreHooks store;
   // The numeric address the link reached the server at; fills NodeFacts::dialed_addr of a Join.

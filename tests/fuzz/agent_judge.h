@@ -52,6 +52,7 @@ class AgentJudge {
   void on(const agent::SignalWorker& signal);
   void on(const agent::WriteStopFile& file);
   void on(const agent::StartFaultClock&) {}
+  void on(const agent::AwaitDevices&) {}
   void on(const agent::Emit&) {}
   void on(const agent::Say&) {}
   void on(const agent::NoteFirstCause&) {}

@@ -96,6 +96,7 @@ struct AgentEvents {
   std::string operator()(const agent::ServerSaid& e) const { return "<- " + text(e.message); }
   std::string operator()(const agent::MasterPortHeld&) const { return "MasterPortHeld"; }
   std::string operator()(const agent::MasterPortFailed&) const { return "MasterPortFailed"; }
+  std::string operator()(const agent::DevicesFreed&) const { return "DevicesFreed"; }
   std::string operator()(const agent::WorkerSpawned& e) const {
     return "WorkerSpawned " + n(e.local_rank);
   }
@@ -139,6 +140,7 @@ struct AgentActions {
     return "WriteStopFile " + n(a.local_rank);
   }
   std::string operator()(const agent::StartFaultClock&) const { return "StartFaultClock"; }
+  std::string operator()(const agent::AwaitDevices&) const { return "AwaitDevices"; }
   std::string operator()(const agent::Emit& a) const {
     return std::string("Emit ") + event_name(a.event.body);
   }

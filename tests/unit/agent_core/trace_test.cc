@@ -35,6 +35,14 @@ TEST_CASE("what workers do and are done to is traced with rank, pid and reason")
         "ends with 76, class server_lost: no server");
 }
 
+TEST_CASE("waiting for GPU memory is traced") {
+  CHECK(trace(AwaitDevices{1, {100, 101}, 5s}) ==
+        "looks for 5s whether the GPU memory of 2 processes is free");
+  CHECK(trace(DevicesFreed{1, ""}) == "GPU memory is free for the next workers");
+  CHECK(trace(DevicesFreed{1, "pid 7 holds it"}) ==
+        "GPU memory is awaited no longer: pid 7 holds it");
+}
+
 TEST_CASE("a charged restart and a free one are told apart") {
   JobEvent event;
   event.body = event::RestartScheduled{1, 3, true, 2s};

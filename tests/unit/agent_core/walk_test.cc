@@ -43,6 +43,7 @@ class Walk {
   static AgentConfig config(std::uint64_t seed) {
     AgentConfig config = test_config(2, 2);
     config.seed = seed;
+    if (seed % 2 == 0) config.device_patience = 2s;
     config.forward_signals = {10};
     config.spec.policy.stop_grace = 3s;
     config.spec.policy.join_timeout = 60s;
@@ -108,7 +109,9 @@ class Walk {
         if (!started_ || !process.ended || process.gone) return Tick{};
         return gone_event(rank);
       case 10: return below(60) == 0 ? Event(WorkerUnkillable{rank, 7, "D"}) : Event(Tick{});
-      case 11: return below(200) == 0 ? Event(GuardianLost{}) : Event(Tick{});
+      case 11:
+        if (below(200) == 0) return GuardianLost{};
+        return DevicesFreed{static_cast<std::uint32_t>(below(8)), below(2) == 0 ? "x" : ""};
       default: return any_message();
     }
   }
