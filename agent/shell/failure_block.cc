@@ -85,8 +85,16 @@ std::string victim_words(const Failure& victim) {
   return "failed after the first cause, " + failure_words(victim);
 }
 
+// Kinds whose detail is what the kernel said of devices; failure_words() has that of the others.
+bool detail_is_of_devices(FailureKind kind) {
+  return kind == FailureKind::kExit || kind == FailureKind::kSignal || kind == FailureKind::kOom;
+}
+
 std::string cause_lines(const Failure& cause) {
   std::string out = "  first cause: " + failure_place(cause) + ": " + failure_words(cause) + "\n";
+  if (!cause.detail.empty() && detail_is_of_devices(cause.kind)) {
+    out += "  device: " + plain(cause.detail) + "\n";
+  }
   if (cause.ambiguous) out += "  (other failures came too close to it to be sure)\n";
   if (cause.secondary) out += "  (it says itself that another rank's failure ended it)\n";
   const std::string message = error_message(cause.error_file);

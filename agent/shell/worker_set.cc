@@ -17,6 +17,7 @@
 #include "agent/shell/error_file.h"
 #include "agent/shell/fault_injector.h"
 #include "agent/shell/io_loop.h"
+#include "agent/shell/kernel_log_reader.h"
 #include "agent/shell/oom_counter.h"
 #include "agent/shell/progress_sampler.h"
 #include "agent/shell/scratch.h"
@@ -103,6 +104,7 @@ struct WorkerSet::State : std::enable_shared_from_this<WorkerSet::State> {
   ProgressSampler progress;
   OomCounter oom_counter{parts.options.proc_root, parts.options.cgroup_root};
   OomLedger oom_ledger;
+  KernelLogReader kernel_log;
   std::map<std::uint32_t, std::shared_ptr<Life>> lives;  // by local rank
   FaultInjector faults;                                  // last: its hooks use the others
   Generation generation = kNoGeneration;
@@ -253,6 +255,9 @@ void WorkerSet::State::on_ended(const std::shared_ptr<Life>& life, const WorkerE
     complaint = std::move(error.complaint);
   }
   const bool own_failure = !exit.status.succeeded() && !life->stop_sent;
+  if (own_failure && event.status.detail.empty()) {
+    event.status.detail = describe(kernel_log.read(), exit.pid, IoLoop::now());
+  }
   const bool keep = own_failure || !event.error_file.empty();
   parts.happened(std::move(event));
   if (!complaint.empty()) parts.log.say(Severity::kWarning, complaint);
@@ -313,6 +318,8 @@ void WorkerSet::start(const StartWorkers& order) {
   state.lives.clear();
   state.left = order.workers.size();
   state.oom_ledger.begin(state.oom_counter.read());
+  const DevicePlaces& devices = state.parts.options.devices;
+  if (devices.has_driver()) state.kernel_log.begin(devices.root + "/kmsg");
   if (state.parts.options.store.generation_started) {
     state.parts.options.store.generation_started(order.generation);
   }

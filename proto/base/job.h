@@ -106,7 +106,8 @@ struct ExitStatus {
   Kind kind = Kind::kExited;
   int value = 0;             // exit code, signal number, or errno of the failed exec
   bool core_dumped = false;  // kSignaled
-  std::string detail;        // kExecFailed: the path and the reason in words
+  // kExecFailed: the path and the reason in words; else what the kernel said of devices then.
+  std::string detail;
   bool succeeded() const { return kind == Kind::kExited && value == 0; }
   bool operator==(const ExitStatus&) const = default;
 };
@@ -120,7 +121,7 @@ struct Failure {
   std::optional<std::int64_t> pid;
   std::optional<int> exit_code;  // kExit; kSpawn: 126 or 127
   std::optional<int> signal;     // kSignal, kOom
-  std::string detail;            // one line in words: spawn reason, why a node is lost
+  std::string detail;            // one line in words: spawn reason, why a node is lost, devices
   std::string stderr_tail;       // last lines, already cut to 4 KiB
   std::string error_file;        // the worker's error.json text, if it wrote one
   bool secondary = false;        // error.json said "secondary": a victim of another

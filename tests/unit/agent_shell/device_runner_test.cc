@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node with GPUs, whole: real workers, and a device that still has the memory of the last ones.
+// A node with GPUs, whole: real workers, a device that still has the memory of the last ones, and
+// a kernel log that says why a worker ended.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
 
 #include "tests/unit/agent_shell/runner_fixture.h"
 
@@ -21,6 +23,7 @@ class GpuNode : public OneNode {
   explicit GpuNode(const std::string& script) : OneNode(1, script) {
     std::filesystem::create_directory(path("dev"));
     std::ofstream(path("dev/nvidiactl"));
+    std::ofstream(path("dev/kmsg"));
     options.devices.root = path("dev");
     options.devices.nvml = MUSTER_FAKE_NVML;
     config.device_patience = 20s;
@@ -88,6 +91,24 @@ TEST_CASE("a job that ends asks no device") {
   job.config.spec.policy.max_restarts = 0;
   CHECK(job.run().exit_code == 3);
   CHECK(job.looks() == 0);
+}
+
+TEST_CASE("what the kernel said of devices stands with the failure") {
+  GpuNode job(
+      "read up rest < /proc/uptime;"
+      "echo \"4,9,${up%.*}000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=$$, name=sh, GPU has"
+      " fallen off the bus.\" >> \"$OUT/dev/kmsg\"; exit 9");
+  std::ofstream(job.path("dev/kmsg")) << "4,1,5,-;NVRM: Xid (PCI:0000:1b:00): 63, pid=7, old\n";
+  job.config.spec.policy.max_restarts = 0;
+  CHECK(job.run().exit_code == 9);
+  CHECK(job.err().find("  device: GPU 0000:1b:00: Xid 79, the GPU has fallen off the bus (pid ") !=
+        std::string::npos);
+  CHECK(job.err().find("Xid 63") == std::string::npos);
+  const auto failed = job.events("\"generation_failed\"");
+  REQUIRE(failed.size() == 1);
+  const auto cause = nlohmann::json::parse(failed[0])["first_cause"];
+  CHECK(cause["kind"] == "exit");
+  CHECK(cause["detail"].get<std::string>().starts_with("GPU 0000:1b:00: Xid 79, "));
 }
 
 }  // namespace muster::agent

@@ -82,6 +82,16 @@ TEST_CASE("a job without a first cause shows its one line of text") {
         "  exit code: 75\n");
 }
 
+TEST_CASE("what the kernel said of devices has a line of its own") {
+  Failure cause = segfault();
+  cause.detail = "GPU 0000:1b:00: Xid 31, GPU memory page fault";
+  const std::string text = failure_block("j", failed(cause), 139, "");
+  CHECK(text.find("access)\n  device: GPU 0000:1b:00: Xid 31, GPU memory page fault\n") !=
+        std::string::npos);
+  cause.kind = FailureKind::kSpawn;  // there the detail is the reason, and in the first line
+  CHECK(failure_block("j", failed(cause), 127, "").find("device:") == std::string::npos);
+}
+
 TEST_CASE("each kind of failure has its words") {
   Failure failure;
   failure.node = "n";
