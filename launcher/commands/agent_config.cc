@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include "agent/shell/run_directory.h"
+#include "launcher/commands/gpu_facts.h"
 #include "launcher/commands/node_facts.h"
+#include "launcher/commands/node_slots.h"
 #include "launcher/commands/scheduler.h"
 #include "launcher/commands/text.h"
 #include "proto/base/rng.h"
@@ -13,6 +15,8 @@ namespace muster::launcher {
 namespace {
 
 constexpr std::size_t kLongestProgramLine = 1000;
+// Drivers give a killed process's memory back within a second or two.
+constexpr Duration kDevicePatience = 5s;
 
 // What members must agree on: the words after the options, not where each node's interpreter is.
 std::uint64_t program_hash(const RunOptions& options) {
@@ -44,6 +48,15 @@ agent::LogLevel log_level(const RunOptions& options) {
     case LogLevel::kError: return agent::LogLevel::kError;
   }
   return agent::LogLevel::kWarning;
+}
+
+void describe_gpus(const EnvironmentMap& environment, agent::AgentConfig& config) {
+  if (!agent::DevicePlaces{}.has_driver()) return;
+  std::string reason;
+  config.node.gpus = count_gpus(environment, {}, reason);
+  if (config.node.gpus == 0) return;
+  config.node.gpu = gpu_line();
+  config.device_patience = kDevicePatience;
 }
 
 }  // namespace
@@ -99,6 +112,7 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   config.node.boot_id = boot_id();
   config.node.agent_pid = getpid();
   config.node.user = user_name(plan.environment);
+  describe_gpus(plan.environment, config);
 
   config.argv = plan.program.argv;
   config.substitute_local_rank = !options.no_substitute;
@@ -154,6 +168,7 @@ agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guard
     return streams;
   };
   runner.events = options.events;
+  runner.devices.mask = device_mask(plan.environment);
   runner.scratch_path = plan.scratch;
   if (const auto found = plan.environment.find("TORCHELASTIC_ERROR_FILE");
       found != plan.environment.end()) {

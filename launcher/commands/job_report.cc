@@ -43,6 +43,8 @@ Json to_json(const MemberView& member) {
                {"incarnation", member.incarnation},
                {"connected", member.connected},
                {"heartbeat_age_s", to_seconds(member.heartbeat_age)}};
+  json["gpus"] = member.gpus;
+  if (!member.gpu.empty()) json["gpu"] = member.gpu;
   if (member.ranks) {
     json["group_rank"] = member.ranks->group_rank;
     json["first_rank"] = member.ranks->first_rank;
@@ -107,6 +109,10 @@ std::string member_line(const MemberView& member) {
     high = std::max(high.value_or(rank.step), rank.step);
   }
   if (low) line += *low == *high ? cat("  step ", *low) : cat("  steps ", *low, "-", *high);
+  if (member.gpus > 0) {
+    line += cat("  ", member.gpus, member.gpus == 1 ? " GPU" : " GPUs",
+                member.gpu.empty() ? "" : cat(" (", member.gpu, ")"));
+  }
   return line + "\n";
 }
 

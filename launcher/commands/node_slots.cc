@@ -9,11 +9,11 @@
 #include <limits>
 #include <optional>
 #include <sched.h>
-#include <set>
 #include <sstream>
 
 #include <absl/status/status.h>
 
+#include "agent/core/device_memory.h"
 #include "launcher/commands/text.h"
 
 namespace muster::launcher {
@@ -101,18 +101,16 @@ unsigned devices_present(const NodeProbe& probe) {
   return count;
 }
 
-// CUDA's reading of the mask: entries count until the first that is no device.
-unsigned count_in_mask(const std::string& mask, unsigned present) {
-  std::set<std::string> seen;
-  for (const std::string_view raw : split(mask, ',')) {
-    const std::string entry(trim(raw));
-    const auto index = read_number<long long>(entry);
-    const bool by_index = index && *index >= 0 && *index < static_cast<long long>(present);
-    const bool by_name = entry.starts_with("GPU-") || entry.starts_with("MIG-");
-    if (!by_index && !by_name) break;
-    if (!seen.insert(entry).second) return 0;  // a device twice: CUDA shows none
+// Why there is none: a driver that lists GPUs where no device file does is worth a hint.
+std::string none_present(const NodeProbe& probe) {
+  std::string reason = cat("no ", probe.devices, "/nvidia0, nvidia1, ... on this machine");
+  std::error_code error;
+  const std::filesystem::directory_iterator listed(probe.proc + "/driver/nvidia/gpus", error);
+  if (!error && listed != std::filesystem::directory_iterator()) {
+    reason +=
+        "; its driver has GPUs: `nvidia-smi` makes their files, a container must be given them";
   }
-  return static_cast<unsigned>(seen.size());
+  return reason;
 }
 
 }  // namespace
@@ -125,20 +123,23 @@ unsigned count_cpus(const NodeProbe& probe) {
   return rounded < static_cast<double>(allowed) ? static_cast<unsigned>(rounded) : allowed;
 }
 
+std::optional<std::string> device_mask(const EnvironmentMap& environment) {
+  const auto mask = environment.find("CUDA_VISIBLE_DEVICES");
+  if (mask == environment.end()) return std::nullopt;
+  return mask->second;
+}
+
 unsigned count_gpus(const EnvironmentMap& environment, const NodeProbe& probe,
                     std::string& reason) {
   const unsigned present = devices_present(probe);
   if (present == 0) {
-    reason = cat("no ", probe.devices, "/nvidia0, nvidia1, ... on this machine");
+    reason = none_present(probe);
     return 0;
   }
-  const auto mask = environment.find("CUDA_VISIBLE_DEVICES");
-  if (mask == environment.end()) return present;
-  const unsigned visible = count_in_mask(mask->second, present);
-  if (visible == 0) {
-    reason = cat("CUDA_VISIBLE_DEVICES='", mask->second, "' hides all ", present);
-  }
-  return visible;
+  const std::optional<std::string> mask = device_mask(environment);
+  const std::size_t visible = agent::visible_devices(mask, present).size();
+  if (visible == 0) reason = cat("CUDA_VISIBLE_DEVICES='", *mask, "' hides all ", present);
+  return static_cast<unsigned>(visible);
 }
 
 absl::StatusOr<std::uint32_t> count_slots(const std::string& text,

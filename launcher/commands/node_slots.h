@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,10 @@ absl::StatusOr<std::uint32_t> count_slots(const std::string& text,
 // Processors usable here: affinity, and the CPU quota of the control groups above us, rounded up.
 unsigned count_cpus(const NodeProbe& probe);
 
-// GPUs that CUDA_VISIBLE_DEVICES (or NVIDIA_VISIBLE_DEVICES=none) leaves of those in /dev.
+// CUDA_VISIBLE_DEVICES, where it is set.
+std::optional<std::string> device_mask(const EnvironmentMap& environment);
+
+// GPUs that CUDA_VISIBLE_DEVICES leaves of those in /dev.
 // `reason`: where the answer is 0, why.
 unsigned count_gpus(const EnvironmentMap& environment, const NodeProbe& probe, std::string& reason);
 

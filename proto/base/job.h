@@ -83,6 +83,8 @@ struct NodeFacts {
   std::int64_t agent_pid = 0;
   std::string user;
   bool hosts_server = false;  // this process also runs the rendezvous server
+  std::uint32_t gpus = 0;     // that workers here can see
+  std::string gpu;            // their models and driver, for people; may be empty
   bool operator==(const NodeFacts&) const = default;
 };
 

@@ -207,6 +207,8 @@ void write(const NodeFacts& from, v1::NodeFacts& to) {
   to.set_agent_pid(from.agent_pid);
   to.set_user(from.user);
   to.set_hosts_server(from.hosts_server);
+  to.set_gpus(from.gpus);
+  to.set_gpu(cut(from.gpu, kMaxNameBytes));
 }
 
 NodeFacts read(const v1::NodeFacts& from, Border& border) {
@@ -226,6 +228,8 @@ NodeFacts read(const v1::NodeFacts& from, Border& border) {
   to.agent_pid = border.pid("agent_pid", from.agent_pid());
   to.user = border.name("user", from.user());
   to.hosts_server = from.hosts_server();
+  to.gpus = from.gpus();
+  to.gpu = border.name("gpu", from.gpu());
   return to;
 }
 

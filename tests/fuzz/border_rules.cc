@@ -75,6 +75,7 @@ bool is_name(const std::string& field) {
                                                "master_addr",
                                                "server_instance",
                                                "boot_id",
+                                               "gpu",
                                                "observed_addr",
                                                "aliases"};
   return std::find(kNames.begin(), kNames.end(), field) != kNames.end();

@@ -35,6 +35,8 @@ JobView Job::view(Instant now) const {
     if (const MemberRanks* ranks = lives ? ranks_of(name) : nullptr) shown.ranks = *ranks;
     shown.heartbeat_age = now - member.heard_at;
     shown.progress = member.progress;
+    shown.gpus = member.facts.gpus;
+    shown.gpu = member.facts.gpu;
     view.members.push_back(std::move(shown));
   }
   view.last_failure = last_failure_;

@@ -132,6 +132,8 @@ struct MemberView {
   std::optional<MemberRanks> ranks;  // in the current generation
   Duration heartbeat_age{0};
   std::vector<RankProgress> progress;
+  std::uint32_t gpus = 0;
+  std::string gpu;  // models and driver
   bool operator==(const MemberView&) const = default;
 };
 

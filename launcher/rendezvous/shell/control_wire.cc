@@ -23,6 +23,8 @@ void write(const MemberView& from, v1::MemberDescription& to) {
   to.set_heartbeat_age_ns(from.heartbeat_age.count());
   for (const RankProgress& progress : from.progress)
     wire::write(progress, *to.add_progress());
+  to.set_gpus(from.gpus);
+  to.set_gpu(from.gpu);
 }
 
 MemberView read(const v1::MemberDescription& from, wire::Border& border) {
@@ -44,6 +46,8 @@ MemberView read(const v1::MemberDescription& from, wire::Border& border) {
           border.within("progress", [&] { return wire::read(progress, border); }));
     }
   }
+  to.gpus = from.gpus();
+  to.gpu = border.name("gpu", from.gpu());
   return to;
 }
 

@@ -125,6 +125,8 @@ NodeFacts RandomMessages::facts() {
   out.agent_pid = number(1U << 22U);
   out.user = name(true);
   out.hosts_server = coin();
+  out.gpus = number(17);
+  out.gpu = name(true);
   return out;
 }
 
