@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_runtime/bin/train_flags.h"
 
-#include <algorithm>
-#include <cstdio>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 
-#include "proto/base/nearest.h"
+#include "worker_runtime/bin/command_line.h"
 #include "worker_runtime/train/trainer.h"
 
 namespace muster::runtime {
@@ -39,37 +35,9 @@ answer in time, 84 checkpoint storage, 85 device, 143 stopped on request, where 
 checkpoint.dir after a saved checkpoint.
 )";
 
-// Dashes and underscores are the same in a flag's name.
-std::vector<std::string> dashed(int argc, char** argv) {
-  std::vector<std::string> arguments(argv + 1, argv + argc);
-  for (std::string& argument : arguments) {
-    if (!argument.starts_with("--")) continue;
-    const std::size_t end = std::min(argument.find('='), argument.size());
-    std::replace(argument.begin(), argument.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
-  }
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
-  return arguments;
-}
-
-// The first argument that is none of ours, and which of ours it may have been.
-std::string unknown_argument(const CLI::App& app) {
-  const std::string first = app.remaining().front();
-  const std::string name = first.substr(0, first.find('='));
-  std::vector<std::string> known;
-  for (const CLI::Option* option : app.get_options())
-    known.push_back(option->get_name());
-  const std::string near = nearest(name, known);
-  return near.empty() ? name : name + "; did you mean " + near + "?";
-}
-
 }  // namespace
 
-void say(const std::string& text) {
-  const std::string line = "muster-train: " + text + "\n";
-  (void)!::write(STDERR_FILENO, line.data(), line.size());
-}
-
-int parse_train_flags(int argc, char** argv, TrainFlags& flags) {
+int parse_train_flags(const std::vector<std::string>& arguments, TrainFlags& flags) {
   CLI::App app("Trains a GPT on text: one rank of a data-parallel run, or a run of its own.",
                "muster-train");
   app.add_option("--config", flags.config, "the configuration, a JSON file (required)")
@@ -90,28 +58,9 @@ int parse_train_flags(int argc, char** argv, TrainFlags& flags) {
       ->type_name("auto|none|PATH")
       ->take_last()
       ->capture_default_str();
-  app.set_version_flag("--version", "muster-train " MUSTER_VERSION);
   app.footer(kHelpEnd);
-  try {
-    app.parse(dashed(argc, argv));
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return 0;
-  } catch (const CLI::CallForVersion&) {
-    std::puts("muster-train " MUSTER_VERSION);
-    return 0;
-  } catch (const CLI::ExtrasError&) {
-    say("unknown argument " + unknown_argument(app) + " (see muster-train --help)");
-    return kExitConfiguration;
-  } catch (const CLI::ArgumentMismatch& error) {
-    // "--config: 1 required TEXT missing": the flag is all that people need of it.
-    const std::string text = error.what();
-    say(text.substr(0, text.find(':')) + " needs a value (see muster-train --help)");
-    return kExitConfiguration;
-  } catch (const CLI::ParseError& error) {
-    say(std::string(error.what()) + " (see muster-train --help)");
-    return kExitConfiguration;
-  }
+  const int ended = parse_command_line(app, arguments);
+  if (ended >= 0) return ended;
   if (!flags.config.empty()) return -1;
   say("--config FILE is missing (see muster-train --help)");
   return kExitConfiguration;

@@ -16,9 +16,6 @@ struct TrainFlags {
 };
 
 // -1: go on; else the exit code: help was printed, or what is wrong was said.
-int parse_train_flags(int argc, char** argv, TrainFlags& flags);
-
-// "muster-train: TEXT" on standard error, in one piece.
-void say(const std::string& text);
+int parse_train_flags(const std::vector<std::string>& arguments, TrainFlags& flags);
 
 }  // namespace muster::runtime

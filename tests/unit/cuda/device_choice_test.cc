@@ -28,13 +28,13 @@ DeviceReport without(int rank, const std::string& why) {
   one.why_not = why;
   return one;
 }
-TrainConfig config(DeviceChoice device, const std::string& backend = "auto") {
-  TrainConfig made;
+DeviceWish wish(DeviceChoice device, const std::string& backend = "auto") {
+  DeviceWish made;
   made.device = device;
-  made.parallel.backend = backend;
+  made.backend = backend;
   return made;
 }
-std::string refusal(const TrainConfig& made, const std::vector<DeviceReport>& reports) {
+std::string refusal(const DeviceWish& made, const std::vector<DeviceReport>& reports) {
   const auto decision = decide_device(made, reports);
   CHECK(absl::IsInternal(decision.status()));
   return std::string(decision.status().message());
@@ -48,26 +48,28 @@ bool notes(const DeviceDecision& decision, const std::string& word) {
 }  // namespace
 
 TEST_CASE("auto takes a device where all have one, else the CPU, and says why") {
-  const auto device = decide_device(config(DeviceChoice::kAuto), {report(0), report(1)});
+  const auto device = decide_device(wish(DeviceChoice::kAuto), {report(0), report(1)});
   REQUIRE(device.ok());
   CHECK(device->on_device);
   CHECK(device->backend == DeviceBackend::kNccl);
   CHECK(notes(*device, "device auto: NVIDIA H200, CUDA 13.0"));
-  const auto cpu = decide_device(config(DeviceChoice::kAuto),
-                                 {without(0, "no driver"), without(1, "no driver")});
+  const auto cpu =
+      decide_device(wish(DeviceChoice::kAuto), {without(0, "no driver"), without(1, "no driver")});
   REQUIRE(cpu.ok());
   CHECK_FALSE(cpu->on_device);
   CHECK(cpu->notes == std::vector<std::string>{"device auto: the CPU, since no driver"});
-  CHECK(decide_device(config(DeviceChoice::kAuto), {report(0)})->backend == DeviceBackend::kAlone);
+  CHECK(decide_device(wish(DeviceChoice::kAuto), {report(0)})->backend == DeviceBackend::kAlone);
 }
 
 TEST_CASE("what cannot be had is refused with the rank and the reason") {
-  CHECK(refusal(config(DeviceChoice::kCuda), {without(0, "no driver")}) ==
-        "device cuda: no driver");
-  CHECK_THAT(refusal(config(DeviceChoice::kAuto, "nccl"), {without(0, "no driver")}),
+  CHECK(refusal(wish(DeviceChoice::kCuda), {without(0, "no driver")}) == "device cuda: no driver");
+  CHECK_THAT(refusal(wish(DeviceChoice::kAuto, "nccl"), {without(0, "no driver")}),
              Catch::Contains("parallel.backend nccl needs a CUDA device: no driver"));
+  DeviceWish flag = wish(DeviceChoice::kAuto, "nccl");
+  flag.backend_name = "--backend";
+  CHECK_THAT(refusal(flag, {report(0), report(0)}), Catch::StartsWith("--backend nccl: "));
   for (const DeviceChoice device : {DeviceChoice::kAuto, DeviceChoice::kCuda}) {
-    CHECK_THAT(refusal(config(device), {report(0), without(1, "no driver")}),
+    CHECK_THAT(refusal(wish(device), {report(0), without(1, "no driver")}),
                Catch::Contains("rank 1 (gpu-1) has no device to use (no driver), rank 0 (gpu-0) "
                                "has NVIDIA H200"));
   }
@@ -76,30 +78,29 @@ TEST_CASE("what cannot be had is refused with the rank and the reason") {
 TEST_CASE("without NCCL for all gradients go through host memory, and a line says why") {
   std::vector<DeviceReport> reports{report(0), report(1)};
   reports[1].why_not_nccl = "no libnccl.so.2 here";
-  const auto staged = decide_device(config(DeviceChoice::kAuto), reports);
+  const auto staged = decide_device(wish(DeviceChoice::kAuto), reports);
   REQUIRE(staged.ok());
   CHECK(staged->backend == DeviceBackend::kStaged);
   CHECK(notes(*staged, "rank 1 (gpu-1): no libnccl.so.2 here"));
-  CHECK_THAT(refusal(config(DeviceChoice::kCuda, "nccl"), reports),
+  CHECK_THAT(refusal(wish(DeviceChoice::kCuda, "nccl"), reports),
              Catch::Contains("no libnccl.so.2 here"));
 
   reports = {report(0), report(1)};
   reports[1].facts.nccl = 22703;
-  CHECK(notes(*decide_device(config(DeviceChoice::kAuto), reports), "has NCCL 2.27.3"));
+  CHECK(notes(*decide_device(wish(DeviceChoice::kAuto), reports), "has NCCL 2.27.3"));
   reports = {report(0), report(0)};
-  CHECK(
-      notes(*decide_device(config(DeviceChoice::kAuto), reports), "ranks 0 and 1 are on one GPU"));
+  CHECK(notes(*decide_device(wish(DeviceChoice::kAuto), reports), "ranks 0 and 1 are on one GPU"));
 
-  const auto asked = decide_device(config(DeviceChoice::kCuda, "staged"), {report(0), report(1)});
+  const auto asked = decide_device(wish(DeviceChoice::kCuda, "staged"), {report(0), report(1)});
   REQUIRE(asked.ok());
   CHECK(asked->backend == DeviceBackend::kStaged);
   CHECK(asked->notes.size() == 1);
 }
 
 TEST_CASE("where the order must not depend on the ranks the host adds") {
-  TrainConfig made = config(DeviceChoice::kAuto);
-  made.parallel.deterministic = true;
-  const auto decision = decide_device(made, {report(0), report(1)});
+  TrainConfig config;
+  config.parallel.deterministic = true;
+  const auto decision = decide_device(wish_of(config), {report(0), report(1)});
   REQUIRE(decision.ok());
   CHECK(decision->on_device);
   CHECK(decision->backend == DeviceBackend::kAlone);

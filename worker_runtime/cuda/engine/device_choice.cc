@@ -19,13 +19,13 @@ std::string rank_text(std::size_t rank, const DeviceReport& report) {
   return "rank " + std::to_string(rank) + (host.empty() ? "" : " (" + host + ")");
 }
 
-absl::StatusOr<DeviceDecision> on_cpu(const TrainConfig& config, const std::string& why) {
-  if (config.device == DeviceChoice::kCuda) {
+absl::StatusOr<DeviceDecision> on_cpu(const DeviceWish& wish, const std::string& why) {
+  if (wish.device == DeviceChoice::kCuda) {
     return absl::InternalError("device cuda: " + why);
   }
-  const std::string& backend = config.parallel.backend;
-  if (backend == "nccl" || backend == "staged") {
-    return absl::InternalError("parallel.backend " + backend + " needs a CUDA device: " + why);
+  if (wish.backend == "nccl" || wish.backend == "staged") {
+    return absl::InternalError(wish.backend_name + " " + wish.backend +
+                               " needs a CUDA device: " + why);
   }
   return DeviceDecision{false, DeviceBackend::kAlone, {"device auto: the CPU, since " + why}};
 }
@@ -42,9 +42,9 @@ std::string nccl_obstacle(const std::vector<DeviceReport>& reports) {
   return std::string(check_ranks(facts).message());
 }
 
-absl::Status choose_backend(const TrainConfig& config, const std::vector<DeviceReport>& reports,
+absl::Status choose_backend(const DeviceWish& wish, const std::vector<DeviceReport>& reports,
                             DeviceDecision& decision) {
-  if (config.parallel.deterministic) {
+  if (wish.deterministic) {
     decision.notes.emplace_back(
         "parallel.deterministic: gradients are added on the host, in an order that does not depend "
         "on the number of ranks");
@@ -52,15 +52,15 @@ absl::Status choose_backend(const TrainConfig& config, const std::vector<DeviceR
   }
   if (reports.size() == 1) return absl::OkStatus();
   decision.backend = DeviceBackend::kStaged;
-  if (config.parallel.backend == "staged") return absl::OkStatus();
+  if (wish.backend == "staged") return absl::OkStatus();
   const std::string obstacle = nccl_obstacle(reports);
   if (obstacle.empty()) {
     decision.backend = DeviceBackend::kNccl;
-  } else if (config.parallel.backend == "nccl") {
-    return absl::InternalError("parallel.backend nccl: " + obstacle);
+  } else if (wish.backend == "nccl") {
+    return absl::InternalError(wish.backend_name + " nccl: " + obstacle);
   } else {
-    decision.notes.push_back("gradients go through host memory (parallel.backend staged), since " +
-                             obstacle);
+    decision.notes.push_back("gradients go through host memory (" + wish.backend_name +
+                             " staged), since " + obstacle);
   }
   return absl::OkStatus();
 }
@@ -94,7 +94,15 @@ absl::StatusOr<DeviceReport> read_report_line(const std::string& line) {
   return report;
 }
 
-absl::StatusOr<DeviceDecision> decide_device(const TrainConfig& config,
+DeviceWish wish_of(const TrainConfig& config) {
+  DeviceWish wish;
+  wish.device = config.device;
+  wish.backend = config.parallel.backend;
+  wish.deterministic = config.parallel.deterministic;
+  return wish;
+}
+
+absl::StatusOr<DeviceDecision> decide_device(const DeviceWish& wish,
                                              const std::vector<DeviceReport>& reports) {
   const auto has_none = [](const DeviceReport& report) { return !report.why_not.empty(); };
   const auto without = std::find_if(reports.begin(), reports.end(), has_none);
@@ -102,18 +110,18 @@ absl::StatusOr<DeviceDecision> decide_device(const TrainConfig& config,
   const auto rank_of = [&](auto at) {
     return rank_text(static_cast<std::size_t>(at - reports.begin()), *at);
   };
-  if (with == reports.end()) return on_cpu(config, reports.front().why_not);
+  if (with == reports.end()) return on_cpu(wish, reports.front().why_not);
   if (without != reports.end()) {
-    return absl::InternalError(asked_for(config.device) + ": " + rank_of(without) +
+    return absl::InternalError(asked_for(wish.device) + ": " + rank_of(without) +
                                " has no device to use (" + without->why_not + "), " +
                                rank_of(with) + " has " + with->facts.device +
                                ": all ranks compute alike; mend the one, or set device to cpu");
   }
   DeviceDecision decision;
   decision.on_device = true;
-  decision.notes.push_back(asked_for(config.device) + ": " + reports.front().facts.device + ", " +
+  decision.notes.push_back(asked_for(wish.device) + ": " + reports.front().facts.device + ", " +
                            reports.front().libraries);
-  const absl::Status chosen = choose_backend(config, reports, decision);
+  const absl::Status chosen = choose_backend(wish, reports, decision);
   if (!chosen.ok()) return chosen;
   return decision;
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a run computes on and how gradients travel, decided from what every rank says of itself, so
-// that all ranks decide alike.
+// What ranks compute on and how what they add travels, decided from what every rank says of itself,
+// so that all ranks decide alike.
 //
 // Thread rule: pure functions.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,15 @@ struct DeviceReport {
 std::string report_line(const DeviceReport& report);
 absl::StatusOr<DeviceReport> read_report_line(const std::string& line);
 
+// What was asked for, and the name under which people do.
+struct DeviceWish {
+  DeviceChoice device = DeviceChoice::kAuto;
+  std::string backend = "auto";  // auto, nccl, staged, tcp
+  bool deterministic = false;    // the host adds
+  std::string backend_name = "parallel.backend";
+};
+DeviceWish wish_of(const TrainConfig& config);
+
 enum class DeviceBackend : std::uint8_t {
   kAlone,  // one rank, or the host adds (parallel.deterministic)
   kNccl,
@@ -43,7 +53,7 @@ struct DeviceDecision {
 
 // Reports by rank. kInternal: what was asked for cannot be had, or the ranks are unlike; the line
 // names the rank, why, and what to do.
-absl::StatusOr<DeviceDecision> decide_device(const TrainConfig& config,
+absl::StatusOr<DeviceDecision> decide_device(const DeviceWish& wish,
                                              const std::vector<DeviceReport>& reports);
 
 }  // namespace muster::runtime::cuda
