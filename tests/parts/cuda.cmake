@@ -41,6 +41,12 @@ muster_test(cuda_model_test LABEL unit TIMEOUT 300
 muster_test(cuda_engine_test LABEL "unit;onednn" TIMEOUT 300
   SOURCES unit/cuda/device_choice_test.cc unit/cuda/device_engine_test.cc LINK muster::cuda_engine muster::fake_nccl gomp)
 
+# The benchmark of collectives, on the CPU and on such devices.
+muster_test(bench_test LABEL unit
+  SOURCES unit/bench/bench_flags_test.cc unit/bench/figures_test.cc unit/bench/pattern_test.cc
+          unit/bench/report_test.cc unit/bench/sweep_test.cc
+  LINK muster::train_program muster::bench muster::fake_nccl muster::json gomp)
+
 # muster-train itself on such devices, as processes under `muster run`.
 add_executable(muster-train-fake support/fake_cuda/fake_train.cc)
 target_link_libraries(muster-train-fake PRIVATE muster::train_program muster::fake_nccl gomp)

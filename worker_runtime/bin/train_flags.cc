@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "worker_runtime/bin/bench_flags.h"
 #include "worker_runtime/bin/command_line.h"
 #include "worker_runtime/train/trainer.h"
 
@@ -28,6 +29,10 @@ Example, one process, from a source tree:
 and two, restarted where they stopped if one dies:
   muster run --standalone --nproc-per-node 2 --max-restarts 3 -- \
     muster-train --config configs/gpt-tiny.json --set checkpoint.dir=/tmp/tiny
+
+To check a cluster first, how fast it adds gradients and whether the sums are right:
+  muster run --standalone --nproc-per-node 2 -- muster-train bench-collectives
+(muster-train bench-collectives --help)
 
 Exit codes: 0 done, 2 configuration, 70 internal, 80 numerics (loss scale at its floor, or too many
 steps without a finite gradient), 81 another rank is gone, 82 ranks disagree, 83 a rank did not
@@ -59,7 +64,7 @@ int parse_train_flags(const std::vector<std::string>& arguments, TrainFlags& fla
       ->take_last()
       ->capture_default_str();
   app.footer(kHelpEnd);
-  const int ended = parse_command_line(app, arguments);
+  const int ended = parse_command_line(app, arguments, {kBenchCommand});
   if (ended >= 0) return ended;
   if (!flags.config.empty()) return -1;
   say("--config FILE is missing (see muster-train --help)");

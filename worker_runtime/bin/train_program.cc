@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "proto/base/check.h"
+#include "worker_runtime/bin/bench_collectives.h"
+#include "worker_runtime/bin/bench_flags.h"
 #include "worker_runtime/bin/command_line.h"
 #include "worker_runtime/bin/rank_process.h"
 #include "worker_runtime/bin/train_flags.h"
@@ -154,6 +156,13 @@ int as_rank(const std::function<int(RankProcess&)>& work) {
 }
 
 int run_checked(const std::vector<std::string>& arguments, const cuda::DeviceLibraries& libraries) {
+  if (!arguments.empty() && arguments.front() == kBenchCommand) {
+    BenchOptions options;
+    const int ended = parse_bench_flags({arguments.begin() + 1, arguments.end()}, options);
+    if (ended >= 0) return ended;
+    return as_rank(
+        [&](RankProcess& process) { return run_bench_collectives(process, libraries, options); });
+  }
   TrainFlags flags;
   const int ended = parse_train_flags(arguments, flags);
   if (ended >= 0) return ended;

@@ -38,6 +38,7 @@ enum TrainExit : int {
   kExitDeadline = 83,
   kExitStorage = 84,
   kExitDevice = 85,
+  kExitWrongResult = 86,
   kExitStopped = 143,
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // muster-train on devices that are not there. FAKE_NCCL_DIRECTORY: a directory that all ranks have.
-// FAKE_DEVICES: of this host (8).
+// FAKE_DEVICES: of this host (8). FAKE_NCCL_SPOILS: a rank whose sums are wrong.
 #include <cstdlib>
 #include <string>
 
@@ -30,7 +30,8 @@ int main(int argc, char** argv) {
                                   .pace = cuda::FakeDriver::Pace::kRandom,
                                   .alone = false});
   static cuda::FakeNccl nccl(
-      cuda::FakeNccl::Options{.directory = variable("FAKE_NCCL_DIRECTORY", "")});
+      cuda::FakeNccl::Options{.directory = variable("FAKE_NCCL_DIRECTORY", ""),
+                              .spoils = std::stoi(variable("FAKE_NCCL_SPOILS", "-1"))});
   return run_train_program(argc, argv,
                            {.driver = [] { return driver.api(); },
                             .blas = [] { return cuda::fake_blas(); },

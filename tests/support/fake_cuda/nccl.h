@@ -32,6 +32,7 @@ class FakeNccl {
     int initial_polls = 2;       // questions that a new communicator answers with "in progress"
     int launch_polls = 0;        // … and every collective
     std::string directory = {};  // between processes; the driver's `alone` is then false
+    int spoils = -1;             // this rank gets all-reduces whose first number is wrong
   };
 
   // One at a time. REQUIRES: a FakeDriver exists as long as it does.

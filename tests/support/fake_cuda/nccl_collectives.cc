@@ -110,6 +110,12 @@ void fake_nccl_deliver(const FakeRound& round, int rank) {
   } else {
     std::memcpy(part.receive, round.result.data(), round.result.size());
   }
+  const bool spoilt = part.operation == FakeOperation::kAllReduce &&
+                      rank == fake_nccl->options.spoils && part.count > 0;
+  if (spoilt) {
+    // In the exponent: nothing stays what it is.
+    static_cast<std::byte*>(part.receive)[fake_nccl_size(part.type) - 1] ^= std::byte{0x40};
+  }
 }
 
 namespace {
