@@ -19,6 +19,7 @@
 #include "agent/shell/io_loop.h"
 #include "agent/shell/master_port.h"
 #include "agent/shell/run_directory.h"
+#include "agent/shell/termination_log.h"
 #include "agent/shell/worker_set.h"
 #include "proto/base/check.h"
 
@@ -67,6 +68,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
         directory(options.log_dir, job,
                   [this](const std::string& path) { log.attach(path + "/agent.log"); }),
         master_port(random_seed()),
+        termination(options.termination_log),
         deadline_timer(context),
         connect_timer(context),
         device_watch(context, options.devices),
@@ -88,6 +90,8 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   void flush_console(void (State::*next)());
   void finish_output();
   void last_output_taken();
+  void write_termination(const TerminationFacts& facts);
+  void end_termination();
   void hurry(const Event& event);
 
   // One action each.
@@ -118,6 +122,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   RunDirectory directory;
   MasterPort master_port;
   std::optional<EventWriter> events;
+  TerminationLog termination;
   steady_timer deadline_timer;
   steady_timer connect_timer;
   std::optional<Instant> armed;  // what deadline_timer waits for
@@ -134,6 +139,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   bool finished = false;
   bool hurried = false;  // by a signal
   RunResult result;
+  RunId run;  // as far as it is known
   std::string last_words;
   std::function<void(const RunResult&)> done;
 };
@@ -309,6 +315,7 @@ void AgentRunner::State::operator()(const AwaitDevices& order) {
 }
 
 void AgentRunner::State::operator()(const Emit& order) {
+  if (!order.run.empty()) run = order.run;
   if (!events) return;
   const absl::Status status = events->write(order.run, order.event);
   if (!status.ok()) log.say(Severity::kWarning, std::string(status.message()));
@@ -317,6 +324,26 @@ void AgentRunner::State::operator()(const Emit& order) {
 void AgentRunner::State::operator()(const NoteFirstCause& order) {
   log.record(Severity::kWarning,
              "first cause: " + failure_place(order.failure) + ": " + failure_words(order.failure));
+  write_termination({job, run, node, std::nullopt, std::nullopt,
+                     failure_place(order.failure) + ": " + failure_words(order.failure),
+                     order.failure});
+}
+
+void AgentRunner::State::write_termination(const TerminationFacts& facts) {
+  const absl::Status status = termination.write(facts);
+  if (!status.ok()) log.say(Severity::kWarning, std::string(status.message()));
+}
+
+void AgentRunner::State::end_termination() {
+  if (result.exit_code == 0) return termination.clear();
+  const std::optional<Outcome>& outcome = result.outcome;
+  TerminationFacts facts{job,        run,         node, result.exit_code, result.exit_class,
+                         last_words, std::nullopt};
+  if (outcome) {
+    facts.first_cause = outcome->first_cause;
+    if (facts.text.empty()) facts.text = outcome->text;
+  }
+  write_termination(facts);
 }
 
 // ------------------------------------------------------------------ the end
@@ -329,6 +356,7 @@ void AgentRunner::State::operator()(const Finish& order) {
   deadline_timer.cancel();
   connect_timer.cancel();
   master_port.release();
+  end_termination();
   // Workers' own last lines first, then ours.
   workers->finish(kLastOutput, [self = weak_from_this()] {
     if (const auto state = self.lock()) state->flush_console(&State::finish_output);

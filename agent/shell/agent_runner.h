@@ -63,9 +63,10 @@ struct RunnerOptions {
                                // otherwise with the first thing that goes there
   std::function<WorkerStreams(std::uint32_t local_rank)> streams;  // empty: console only
 
-  std::string events;          // "": off, "-": stdout, else a file (see EventWriter)
-  std::string scratch_path;    // see choose_scratch_path(); made and removed by the runner
-  std::string own_error_file;  // the agent's own TORCHELASTIC_ERROR_FILE; "": none
+  std::string events;           // "": off, "-": stdout, else a file (see EventWriter)
+  std::string scratch_path;     // see choose_scratch_path(); made and removed by the runner
+  std::string own_error_file;   // the agent's own TORCHELASTIC_ERROR_FILE; "": none
+  std::string termination_log;  // see termination_log.h; "": none
 
   // Where the counts of the out-of-memory killer are found; tests have their own.
   std::string proc_root = "/proc";

@@ -169,6 +169,10 @@ std::string format_utc(std::int64_t unix_us) {
   return std::string(day.data(), length) + fraction.data();
 }
 
+std::string render_failure(const Failure& failure) {
+  return failure_json(failure).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string render_event(const EventStamp& stamp, const JobEvent& event) {
   Json out;
   out["schema"] = 1;

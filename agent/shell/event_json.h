@@ -26,6 +26,9 @@ struct EventStamp {
 // replaced by U+FFFD.
 std::string render_event(const EventStamp& stamp, const JobEvent& event);
 
+// A failure as it stands in generation_failed: one JSON object.
+std::string render_failure(const Failure& failure);
+
 // "2026-01-31T12:00:00.000123Z" for microseconds since 1970.
 std::string format_utc(std::int64_t unix_us);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "agent/shell/run_directory.h"
+#include "agent/shell/termination_log.h"
 #include "launcher/commands/gpu_facts.h"
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/node_slots.h"
@@ -133,6 +134,19 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   return config;
 }
 
+namespace {
+
+// A pod's own, where nothing else was asked for. A worker's `muster run` inside another leaves it
+// to that one.
+std::string termination_log_of(const RunOptions& options, const EnvironmentMap& environment) {
+  if (options.termination_log == "none") return "";
+  if (!options.termination_log.empty()) return options.termination_log;
+  if (environment.contains("MUSTER_GENERATION")) return "";
+  return ::access(agent::kTerminationPath, W_OK) == 0 ? agent::kTerminationPath : "";
+}
+
+}  // namespace
+
 std::string log_dir_of(const RunOptions& options, const EnvironmentMap& environment) {
   return options.log_dir.empty() ? agent::default_log_dir(environment, getuid()) : options.log_dir;
 }
@@ -154,6 +168,7 @@ agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guard
   runner.standard_input.raw =
       agent::resolve_console_mode(runner.console) == agent::ConsoleMode::kRaw;
   runner.log_level = log_level(options);
+  runner.termination_log = termination_log_of(options, plan.environment);
   runner.log_dir_given = !options.log_dir.empty();
   runner.log_dir = log_dir_of(options, plan.environment);
   runner.streams = [redirects = options.redirects, tee = options.tee](std::uint32_t local_rank) {

@@ -154,6 +154,9 @@ constexpr auto kTable = std::to_array<OptionDef>({
      apply::console},
     {"log-dir", "log-dir", 0, kHere, kText, kOutput, "DIR", "",
      "where logs and error files go [the user's state directory]", apply::text<&O::log_dir>},
+    {"termination-log", "termination-log", 0, kHere, kText, kOutput, "FILE", "",
+     "why this node ended, as JSON of 4096 bytes [/dev/termination-log if it is there]; none: off",
+     apply::text<&O::termination_log>},
     {"redirects", "redirects", 'r', kHere, kText, kOutput, "0-3|MAP", "0",
      "workers' output to files instead: 1 stdout, 2 stderr, 3 both, or 0:3,1:1 by local rank",
      apply::redirects},
@@ -194,7 +197,7 @@ constexpr auto kTable = std::to_array<OptionDef>({
     later("stop-scope"), later("pod-grace"),
     later("hang-timeout"), later("silence-timeout"),
     later("master-port-hold"), later("devices"),
-    later("termination-log"), later("metrics-addr"), later("http"), later("scheduler"),
+    later("metrics-addr"), later("http"), later("scheduler"),
     later("exit-grace"), later("tls-cert"), later("tls-key"), later("tls-ca"),
     later("token-file"), later("log-keep"), later("inherit", kSwitch), later("keep-fds"),
 });

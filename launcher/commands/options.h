@@ -99,6 +99,7 @@ struct RunOptions {
   StdinChoice stdin_choice = StdinChoice::kLocalRank;
   std::uint32_t stdin_local_rank = 0;
   ConsoleChoice console = ConsoleChoice::kAuto;
+  std::string termination_log;  // empty: the pod's, where there is one; "none"
   std::string log_dir;  // empty: the default of contracts, see state_dir.h
   StreamChoice redirects;
   StreamChoice tee;
