@@ -355,7 +355,7 @@ void Checks::check_charge(const RunId& run, const event::RestartScheduled& resta
     counted = static_cast<std::size_t>(
         std::count_if(server_.charged.begin(), server_.charged.end(),
                       [&](Instant at) { return clock_.now() - at < window; }));
-    if (options_.server_leaps > 0 || options_.wall_steps > 0) return;
+    if (fence_void_ || stepped_back_) return;
     if (restart.charged && restart.restarts_used > policy.max_restarts) {
       ++tally["restarts beyond the budget, outside its window"];
     }

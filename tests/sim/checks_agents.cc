@@ -210,7 +210,7 @@ void Checks::check_older(const NodeTruth& node, const agent::StartWorkers& start
 bool Checks::outdated_by_a_leap(const NodeName& node) const {
   const auto off = written_off_.find(node);
   const auto accepted = accepted_.find(node);
-  return options_.server_leaps > 0 && options_.policy.fence != Fence::kStrict &&
+  return fence_void_ && options_.policy.fence != Fence::kStrict &&
          off != written_off_.end() && accepted != accepted_.end() &&
          off->second >= accepted->second;
 }

@@ -79,8 +79,6 @@ class Program {
 
     auto setup = set_up(config);
     if (!setup.ok()) return process_.failed(process_.report_of(setup.status()));
-    for (const std::string& text : setup->notes)
-      note(text);
 
     const std::string nonce = random_nonce();
     TrainRuntime runtime(group);
@@ -88,7 +86,12 @@ class Program {
     runtime.nonce = nonce;
     runtime.build = build_facts();
     if (setup->on_device) runtime.build.isa = setup->signature;
-    runtime.make_engine = setup->make_engine;
+    // What is computed on is said when it comes to that: a run that is refused has one line.
+    runtime.make_engine = [&](const EngineRequest& request) {
+      for (const std::string& text : setup->notes)
+        note(text);
+      return setup->make_engine(request);
+    };
     runtime.resume = resume_choice(flags.resume);
     runtime.overseer = &process_.overseer();
     runtime.line = [&output](const std::string& line) { output->write(line); };
