@@ -2,13 +2,30 @@
 # Device code: each .cu file becomes a fatbin, embedded into the program as data. Nothing of the
 # toolkit is linked, and the compiler never sees host code of ours.
 
+find_program(MUSTER_NVCC nvcc HINTS /usr/local/cuda/bin)
+if(MUSTER_NVCC)
+  get_filename_component(cuda_root ${MUSTER_NVCC} DIRECTORY)
+  find_path(MUSTER_CUDA_HEADERS cuda.h HINTS ${cuda_root}/../include)
+endif()
+if(MUSTER_CUDA STREQUAL "ON" AND NOT MUSTER_NVCC)
+  message(FATAL_ERROR "MUSTER_CUDA=ON, but no nvcc was found")
+endif()
+if(MUSTER_NVCC AND NOT MUSTER_CUDA STREQUAL "OFF")
+  message(STATUS "CUDA compiler: ${MUSTER_NVCC}")
+else()
+  message(STATUS "CUDA compiler: none; this build has no device code and runs on CPUs only")
+endif()
+
 # Real machine code for these, and PTX of the last for whatever comes later.
-set(MUSTER_DEVICE_TARGETS 80 90)
+set(MUSTER_DEVICE_TARGETS 80 90 CACHE STRING "Compute capabilities, without the point")
 
 # muster_device_code(OUT SOURCES...): a C++ file that defines device_images(), in OUT.
 function(muster_device_code out)
   set(flags -std=c++20 --fmad=false -I${CMAKE_SOURCE_DIR} -Xfatbin=--compress-all
-            -Werror all-warnings)
+            -Xptxas=-warn-spills,-warn-lmem-usage)
+  if(MUSTER_WERROR)
+    list(APPEND flags -Werror all-warnings)
+  endif()
   foreach(target IN LISTS MUSTER_DEVICE_TARGETS)
     list(APPEND flags -gencode=arch=compute_${target},code=sm_${target})
     set(newest ${target})

@@ -3,15 +3,9 @@ muster_test(cuda_kernels_test LABEL unit TIMEOUT 300
   SOURCES unit/cuda/attention_test.cc unit/cuda/elementwise_test.cc unit/cuda/mma_test.cc
           unit/cuda/norm_test.cc unit/cuda/loss_test.cc unit/cuda/embedding_test.cc
           unit/cuda/optimizer_test.cc unit/cuda/buckets_test.cc
-  LINK muster::cuda_kernels muster::cpu muster::collectives)
+  LINK muster::cuda_kernels muster::cpu_kernels muster::collectives)
 target_compile_options(cuda_kernels_test PRIVATE -O2 -ffp-contract=off)
 
-# A driver without a device, for everything above the kernels.
-muster_library(fake_cuda SOURCES support/fake_cuda/blas.cc support/fake_cuda/device_calls.cc support/fake_cuda/driver.cc
-    support/fake_cuda/kernels.cc support/fake_cuda/launch_calls.cc
-    support/fake_cuda/memory_calls.cc support/fake_cuda/state.cc support/fake_cuda/stream_calls.cc
-  LINK muster::cuda muster::cpu)
-target_compile_options(muster_fake_cuda PRIVATE -O2 -ffp-contract=off)
 set(cuda_device_sources unit/cuda/device_test.cc unit/cuda/images_test.cc
     unit/cuda/products_test.cc)
 if(MUSTER_CUDA_HEADERS)
@@ -23,9 +17,6 @@ if(MUSTER_CUDA_HEADERS)
 endif()
 
 # NCCL without a network: ranks are threads, collectives run on the fake driver's streams.
-muster_library(fake_nccl SOURCES support/fake_cuda/nccl.cc support/fake_cuda/nccl_collectives.cc
-    support/fake_cuda/nccl_files.cc
-  LINK muster::fake_cuda muster::cuda_nccl)
 muster_test(cuda_nccl_test LABEL unit
   SOURCES unit/cuda/nccl_api_test.cc unit/cuda/nccl_communicator_test.cc
           unit/cuda/nccl_compatibility_test.cc unit/cuda/nccl_core_test.cc
@@ -35,11 +26,12 @@ muster_test(cuda_nccl_test LABEL unit
   LINK muster::fake_nccl)
 
 muster_test(cuda_model_test LABEL unit TIMEOUT 300
-  SOURCES unit/cuda/device_gpt_test.cc LINK muster::cuda_model muster::fake_cuda gomp)
+  SOURCES unit/cuda/device_gpt_test.cc LINK muster::cuda_model muster::model muster::fake_cuda gomp)
 
 # Whole runs on devices that are not there.
 muster_test(cuda_engine_test LABEL "unit;onednn" TIMEOUT 300
-  SOURCES unit/cuda/device_choice_test.cc unit/cuda/device_engine_test.cc LINK muster::cuda_engine muster::fake_nccl gomp)
+  SOURCES unit/cuda/device_choice_test.cc unit/cuda/device_engine_test.cc
+  LINK muster::cuda_setup muster::fake_nccl gomp)
 
 # The benchmark of collectives, on the CPU and on such devices.
 muster_test(bench_test LABEL unit

@@ -27,15 +27,9 @@
 #include "worker_runtime/checkpoint/fence.h"
 #include "worker_runtime/checkpoint/file_system.h"
 #include "worker_runtime/checkpoint/manifest.h"
+#include "worker_runtime/checkpoint/train_tensors.h"
 
 namespace muster::runtime {
-
-// The tensors of one rank at stage 0, in the padded flat layout.
-struct TrainTensors {
-  std::vector<float> master;
-  std::vector<float> m;
-  std::vector<float> v;
-};
 
 struct LoadedCheckpoint {
   std::string path;

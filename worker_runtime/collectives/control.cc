@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The control all-reduce: everybody's record to everybody, then one pure function of all of them.
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 

@@ -64,32 +64,6 @@ absl::StatusOr<std::unique_ptr<Gpt>> make(const GptConfig& config, std::int64_t 
 
 }  // namespace
 
-absl::Status check_gpt(const GptConfig& config, std::int64_t max_batch) {
-  constexpr std::int64_t kLargest = std::int64_t{1} << 24;
-  const std::pair<const char*, std::int64_t> sizes[] = {
-      {"n_layer", config.n_layer}, {"n_head", config.n_head},         {"n_embd", config.n_embd},
-      {"n_ctx", config.n_ctx},     {"vocab_size", config.vocab_size}, {"max_batch", max_batch}};
-  for (const auto& [name, size] : sizes) {
-    if (size >= 1 && size <= kLargest) continue;
-    return absl::InvalidArgumentError(std::string(name) + " is " + std::to_string(size) +
-                                      "; it must lie between 1 and " + std::to_string(kLargest));
-  }
-  if (config.n_embd % config.n_head != 0) {
-    return absl::InvalidArgumentError("n_embd " + std::to_string(config.n_embd) +
-                                      " is not a multiple of n_head " +
-                                      std::to_string(config.n_head));
-  }
-  // Beyond this nothing fits into memory, and sizes stay far from overflow.
-  const double width = static_cast<double>(config.n_embd);
-  const double weights = static_cast<double>(config.n_layer) * 12 * width * width +
-                         static_cast<double>(config.vocab_size + config.n_ctx) * width;
-  const double activations = static_cast<double>(max_batch) * static_cast<double>(config.n_ctx) *
-                             static_cast<double>(config.n_layer) * 16 * width;
-  if (weights > 0x1p42 || activations > 0x1p42)
-    return absl::InvalidArgumentError("n_layer, n_embd, vocab_size, n_ctx: the model is too large");
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<Gpt>> make_gpt(const GptConfig& config, Precision precision,
                                               std::int64_t max_batch) {
   if (absl::Status status = check_gpt(config, max_batch); !status.ok()) return status;

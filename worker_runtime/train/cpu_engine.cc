@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <utility>
 
-#include "worker_runtime/numerics/reduce.h"
 #include "worker_runtime/train/engine.h"
 #include "worker_runtime/train/gradients.h"
 
@@ -68,19 +66,6 @@ class CpuEngine final : public Engine {
 };
 
 }  // namespace
-
-BlockRange own_blocks(std::size_t elements, int size, int rank) {
-  const std::size_t blocks = (elements + numerics::kNormBlock - 1) / numerics::kNormBlock;
-  const LeafRange range = leaf_range(blocks, size, rank);
-  const std::size_t begin = range.first * numerics::kNormBlock;
-  const std::size_t end = std::min(elements, (range.first + range.count) * numerics::kNormBlock);
-  return {begin, end > begin ? end - begin : 0};
-}
-
-WireType wire_type(const ParallelConfig& parallel) {
-  if (parallel.wire_dtype == "bf16") return WireType::kBf16;
-  return parallel.wire_dtype == "fp16" ? WireType::kF16 : WireType::kF32;
-}
 
 absl::StatusOr<std::unique_ptr<Engine>> make_cpu_engine(const EngineRequest& request) {
   auto model = make_gpt(request.model, request.precision, request.micro);

@@ -18,7 +18,7 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
-#include "worker_runtime/checkpoint/checkpoint_store.h"
+#include "worker_runtime/checkpoint/train_tensors.h"
 #include "worker_runtime/collectives/ops.h"
 #include "worker_runtime/model/gpt.h"
 #include "worker_runtime/numerics/adamw.h"

@@ -2,6 +2,7 @@
 #include "tests/support/fake_cuda/state.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <new>
 
