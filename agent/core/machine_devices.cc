@@ -44,15 +44,21 @@ void Agent::State::check_device_wait() {
 
 void Agent::State::end_device_wait(const std::string& holder) {
   device_wait_.reset();
-  const Duration held =
-      prepared_ && prepared_->committed ? now_ - prepared_->committed_at : Duration{0};
+  const bool holds = prepared_ && prepared_->committed;
+  const Duration held = holds ? now_ - prepared_->committed_at : Duration{0};
   if (!holder.empty()) {
     say(Severity::kWarning, "not waiting any longer for free GPU memory: " + holder);
   } else if (held >= kWaitSaid) {
     say(Severity::kWarning,
         "waited " + seconds(held) + " s until the memory of the last workers was free on the GPUs");
   }
+  // Meanwhile the server may have given us up. Where the stream broke it commits again if it has
+  // not; else, as with a Commit that came late, its word on a heartbeat sent from now on is asked
+  // for (is_counted_on).
+  if (!holds || !link_.usable()) return;
+  prepared_->committed_at = now_;
   start_committed();
+  if (prepared_) send_heartbeat();
 }
 
 }  // namespace muster::agent

@@ -62,6 +62,12 @@ TEST_CASE("workers start when those before them have given their GPU memory back
     CHECK_FALSE(rig.has<StartWorkers>());
     rig.step(DevicesFreed{asked.number, ""});
     CHECK(rig.says("waited 0.80 s until the memory of the last workers was free"));
+    // In that time the server may have given this node up: it is asked.
+    CHECK_FALSE(rig.has<StartWorkers>());
+    const auto asks = rig.sent<Heartbeat>();
+    REQUIRE(asks.size() == 1);
+    rig.said(HeartbeatAck{asks[0].sequence}, 1);
+    CHECK(rig.only<StartWorkers>().generation == 1);
   }
   SECTION("a short wait is not worth a line") {
     rig.form(1);
@@ -118,6 +124,31 @@ TEST_CASE("a start that waited is still the server's to take back") {
     rig.step(DevicesFreed{asked.number, ""});
     CHECK(rig.only<StartWorkers>().generation == 2);
   }
+}
+
+TEST_CASE("a node whose stream broke while it waited does not start until the server says so") {
+  Rig rig(with_gpus());
+  fail_first(rig);
+  const auto asked = rig.only<AwaitDevices>();
+  rig.form(1);
+  rig.now = rig.now + 600ms;
+  rig.said(HeartbeatAck{1}, 1);
+  rig.step(LinkDown{"reset"});
+  rig.now = rig.now + 600ms;  // by now it is lost
+  SECTION("without a stream") {
+    rig.step(DevicesFreed{asked.number, ""});
+    CHECK_FALSE(rig.has<StartWorkers>());
+    rig.step(LinkUp{});
+  }
+  SECTION("with one on which its Join is not answered") {
+    rig.step(LinkUp{});
+    rig.step(DevicesFreed{asked.number, ""});
+    CHECK_FALSE(rig.has<StartWorkers>());
+  }
+  rig.accept();
+  CHECK_FALSE(rig.has<StartWorkers>());
+  rig.said(Commit{0, 20001}, 1);  // it was not
+  CHECK(rig.only<StartWorkers>().generation == 1);
 }
 
 TEST_CASE("where the budget is used up nobody looks, unless a generation comes all the same") {
