@@ -133,7 +133,7 @@ absl::Status check_one(const Context& context, const Opened& device, const Opene
   const std::string tensor = worst_tensor(config, *got, *want, bounds.gradient);
   report.check(name + ": every tensor's gradient", tensor.empty(), tensor);
 
-  const int count = context.on_fakes ? 2 : 8;
+  const int count = context.on_fakes ? 2 : 4;
   const auto steps = train(device, config, precision, count);
   if (!steps.ok()) return steps.status();
   const auto expected = train(reference, config, precision, count);
