@@ -166,7 +166,7 @@ class Program {
   }
 
   static std::string fresh_folder() {
-    const std::string folder =
+    std::string folder =
         (std::filesystem::temp_directory_path() / ("gpu-check." + std::to_string(::getpid())))
             .string();
     std::filesystem::remove_all(folder);

@@ -160,7 +160,7 @@ absl::Status check_model(const Context& context) {
   if (!reference.ok()) return reference.status();
   for (const GptConfig& config : context.on_fakes ? kTinyModels : kModels) {
     for (const Precision precision : {Precision::kF32, Precision::kBf16, Precision::kF16}) {
-      const absl::Status status = check_one(context, *device, *reference, config, precision);
+      absl::Status status = check_one(context, *device, *reference, config, precision);
       if (!status.ok()) return status;
     }
   }

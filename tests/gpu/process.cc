@@ -22,6 +22,7 @@ Child start_child(const std::vector<std::string>& command, const std::vector<int
                   bool group) {
   // Made before the fork: between fork and exec nothing may allocate.
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (const std::string& part : command)
     arguments.push_back(const_cast<char*>(part.c_str()));
   arguments.push_back(nullptr);

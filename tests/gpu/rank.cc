@@ -46,7 +46,7 @@ absl::Status train(const RankOrder& order, const Opened& opened, Collectives& gr
   std::uint64_t step = 0;
   if (auto state = newest(order); state.ok()) {
     step = state->step;
-    const absl::Status resumed = (*training)->resume(*std::move(state));
+    absl::Status resumed = (*training)->resume(*std::move(state));
     if (!resumed.ok()) return resumed;
   }
   say(order, "start " + std::to_string(step));
@@ -58,7 +58,7 @@ absl::Status train(const RankOrder& order, const Opened& opened, Collectives& gr
     if (saves) {
       const auto state = (*training)->state();
       if (!state.ok()) return state.status();
-      const absl::Status saved = save(*state, state_path(order.folder, step));
+      absl::Status saved = save(*state, state_path(order.folder, step));
       if (!saved.ok()) return saved;
     }
     say(order, "step " + std::to_string(step));

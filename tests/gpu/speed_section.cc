@@ -157,7 +157,7 @@ absl::Status measure_ceilings_and_kernels(const Context& context) {
   const auto ceilings = measure_ceilings(context, *opened, **stream, !skipping);
   if (!ceilings.ok()) return ceilings.status();
   if (!skipping) {
-    const absl::Status status = time_products(context, *opened, **stream, *watch, *ceilings);
+    absl::Status status = time_products(context, *opened, **stream, *watch, *ceilings);
     if (!status.ok()) return status;
   }
   for (const KernelCase& one : all_cases()) {

@@ -69,7 +69,7 @@ absl::StatusOr<double> Stopwatch::seconds(Stream& stream,
   const int times = std::clamp(static_cast<int>(kTry / *one), 1, kMost);
   std::vector<double> tries;
   for (int i = 0; i < kTries; ++i) {
-    const auto time = seconds_of(stream, queue, times);
+    auto time = seconds_of(stream, queue, times);
     if (!time.ok()) return time;
     tries.push_back(*time);
   }
@@ -87,8 +87,7 @@ absl::StatusOr<double> measure_copy(const Context& context, const Opened& opened
   if (!zeroed.ok()) return zeroed;
   const auto watch = Stopwatch::make(*opened.device);
   if (!watch.ok()) return watch.status();
-  const auto time =
-      watch->seconds(stream, [&] { return stream.copy(to->data(), from->data(), size); });
+  auto time = watch->seconds(stream, [&] { return stream.copy(to->data(), from->data(), size); });
   if (!time.ok()) return time;
   return 2 * static_cast<double>(size) / *time;
 }
@@ -106,7 +105,7 @@ absl::StatusOr<double> measure_product(const Context& context, const Opened& ope
   if (!products.ok()) return products.status();
   const auto watch = Stopwatch::make(*opened.device);
   if (!watch.ok()) return watch.status();
-  const auto time = watch->seconds(stream, [&] {
+  auto time = watch->seconds(stream, [&] {
     return (*products)->run(stream, {.transpose_b = true,
                                      .m = n,
                                      .n = n,

@@ -106,6 +106,7 @@ absl::StatusOr<std::vector<HostBytes>> DeviceTrial::fetch(Stream& stream) const 
 std::vector<HostBytes> run_trial_on_host(const Trial& trial) {
   std::vector<HostBytes> all;
   std::vector<void*> at;
+  at.reserve(trial.buffers.size());
   for (const TrialBuffer& buffer : trial.buffers)
     all.push_back(filled(buffer));
   for (HostBytes& bytes : all)

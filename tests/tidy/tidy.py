@@ -15,7 +15,7 @@ CODE = (".h", ".cc", ".cu", ".cuh")
 TOP_LEVEL = {
     ".ci", ".clang-format", ".clang-tidy", ".git", ".gitignore", "CHANGELOG.md", "CMakeLists.txt",
     "CMakePresets.json", "LICENSE", "README.md", "agent", "build", "configs", "launcher", "proto",
-    "scripts", "tests", "worker_runtime", ".cache",
+    "scripts", "tests", "worker_runtime", ".cache", "gpu-check.json",
 }
 
 # Folder -> prefixes of "project includes" it may use. The longest matching folder decides.
