@@ -108,7 +108,10 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   if (!options.standalone) {
     const std::optional<SchedulerPlace> place = scheduler_place(plan.environment);
     if (place) config.node.scheduler_index = place->index;
-    config.node.scheduler_attempt = scheduler_attempt(plan.environment);
+    const SchedulerAttempt attempt = scheduler_attempt(plan.environment);
+    config.node.scheduler_attempt = attempt.name;
+    config.node.scheduler_job = attempt.job;
+    config.node.scheduler_restart = attempt.restart;
   }
   config.node.boot_id = boot_id();
   config.node.agent_pid = getpid();

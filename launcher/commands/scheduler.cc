@@ -39,17 +39,18 @@ std::optional<SchedulerPlace> scheduler_place(const EnvironmentMap& environment)
   return std::nullopt;
 }
 
-std::string scheduler_attempt(const EnvironmentMap& environment) {
-  if (environment.contains("MUSTER_GENERATION")) return "";
+SchedulerAttempt scheduler_attempt(const EnvironmentMap& environment) {
+  if (environment.contains("MUSTER_GENERATION")) return {};
   if (const std::string pod = value_or(environment, "POD_UID", ""); !pod.empty()) {
-    return "pod " + pod;
+    return {"pod " + pod, "", std::nullopt};
   }
   const std::string job = value_or(environment, "SLURM_JOB_ID", "");
   // Outside a step several commands of one script share the job's variables.
   const std::string step = value_or(environment, "SLURM_STEP_ID", "");
-  if (job.empty() || step.empty()) return "";
-  return cat("Slurm job ", job, ".", step, ", restart ",
-             value_or(environment, "SLURM_RESTART_COUNT", "0"));
+  if (job.empty() || step.empty()) return {};
+  const std::string count = value_or(environment, "SLURM_RESTART_COUNT", "0");
+  return {cat("Slurm job ", job, ".", step, ", restart ", count), cat("Slurm job ", job),
+          read_number<std::uint32_t>(count)};
 }
 
 }  // namespace muster::launcher

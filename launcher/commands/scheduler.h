@@ -21,9 +21,16 @@ struct SchedulerPlace {
 // them, or under another `muster run`, whose place is not its workers'.
 std::optional<SchedulerPlace> scheduler_place(const EnvironmentMap& environment);
 
-// What the scheduler calls this try at running the node: a requeued Slurm step or a pod that took
-// another's place has another one, a container started again in its pod the same. Slurm's job, step
-// and restart count, or a pod's UID where POD_UID has it (downward API). Empty: not known.
-std::string scheduler_attempt(const EnvironmentMap& environment);
+// A scheduler's try at running the node: a requeued Slurm job or a pod that took another's place is
+// another one, a container started again in its pod the same.
+struct SchedulerAttempt {
+  std::string name;                      // "pod 4f-1", "Slurm job 7.0, restart 1"; empty: not known
+  std::string job;                       // Slurm's, whose tries are counted
+  std::optional<std::uint32_t> restart;  // … by this
+  bool operator==(const SchedulerAttempt&) const = default;
+};
+
+// By Slurm's job, step and restart count, or by a pod's UID where POD_UID has it (downward API).
+SchedulerAttempt scheduler_attempt(const EnvironmentMap& environment);
 
 }  // namespace muster::launcher

@@ -79,6 +79,10 @@ struct NodeFacts {
   // The scheduler's try at running that place; another one for the same place has replaced it.
   // Empty: it is not known.
   std::string scheduler_attempt;
+  // Of schedulers that count: what is tried, and how often it was before. Only a higher count of
+  // the same has replaced a lower one; without a count any other attempt has.
+  std::string scheduler_job;
+  std::optional<std::uint32_t> scheduler_restart;
   std::string boot_id;  // kernel's boot id
   std::int64_t agent_pid = 0;
   std::string user;

@@ -203,6 +203,8 @@ void write(const NodeFacts& from, v1::NodeFacts& to) {
   if (from.node_rank) to.set_node_rank(*from.node_rank);
   if (from.scheduler_index) to.set_scheduler_index(*from.scheduler_index);
   to.set_scheduler_attempt(from.scheduler_attempt);
+  to.set_scheduler_job(from.scheduler_job);
+  if (from.scheduler_restart) to.set_scheduler_restart(*from.scheduler_restart);
   to.set_boot_id(from.boot_id);
   to.set_agent_pid(from.agent_pid);
   to.set_user(from.user);
@@ -224,6 +226,8 @@ NodeFacts read(const v1::NodeFacts& from, Border& border) {
   }
   if (from.has_scheduler_index()) to.scheduler_index = from.scheduler_index();
   to.scheduler_attempt = border.name("scheduler_attempt", from.scheduler_attempt());
+  to.scheduler_job = border.name("scheduler_job", from.scheduler_job());
+  if (from.has_scheduler_restart()) to.scheduler_restart = from.scheduler_restart();
   to.boot_id = border.name("boot_id", from.boot_id());
   to.agent_pid = border.pid("agent_pid", from.agent_pid());
   to.user = border.name("user", from.user());

@@ -12,7 +12,7 @@
 //                                       fence
 //   fault do=kill|stop|kill-agent generation= step= after= rank= local_rank= node=
 //   join LABEL node= slots= host= addr= dial= advertise= rank= index= attempt=
-//   boot= hosts=yes
+//   of=SCHEDULER-JOB restart=COUNT boot= hosts=yes
 //   reattach LABEL node= run= incarnation= generation= running= done= restarts= epoch=
 //   prepared LABEL… port= no=REASON attempt= generation=
 //   started LABEL… · stopped LABEL… · seen LABEL… · drop LABEL…
@@ -320,6 +320,10 @@ Transcript RendezvousAdapter::join(Command& command, Instant now, bool again) {
     label.facts.scheduler_index = static_cast<std::uint32_t>(*index);
   }
   label.facts.scheduler_attempt = command.text_or("attempt", "");
+  if (const auto restart = command.number("restart")) {
+    label.facts.scheduler_job = command.text_or("of", "job-7");
+    label.facts.scheduler_restart = static_cast<std::uint32_t>(*restart);
+  }
   label.peer = command.text_or("addr", address.first->second);
   label.session = ++last_session_;
   label.attached = true;

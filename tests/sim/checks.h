@@ -8,6 +8,7 @@
 // J.. the journal, B.. bounds, M.. the second opinion of model.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -85,7 +86,13 @@ class Checks {
   void server_leapt(Duration length);
   // What servers wait for in strict fencing may be over before its time, now as later: their clock,
   // the time of day or the journal is not what it was when they began to wait.
-  void fences_void() { fence_void_ = clock_.now(); }
+  void fences_void() {
+    fence_void_ = clock_.now();
+    ages_inexact_until(clock_.now());
+  }
+  // What agents tell of ages and orders until then need not be right: a message is long under way,
+  // a process stands still, a clock leapt.
+  void ages_inexact_until(Instant when) { inexact_until_ = std::max(inexact_until_, when); }
   void wall_stepped(bool ahead);
   // After a step's writes the journal must hold what the server knows.
   void journaled(const std::vector<rendezvous::RunRecord>& journal,
@@ -205,6 +212,8 @@ class Checks {
   std::set<NodeName> confined_;                   // sit out, as the events say
   std::set<std::pair<RunId, NodeName>> drained_;  // … and go for good, until they join anew
   std::set<std::pair<RunId, Generation>> disturbed_;
+  std::map<std::pair<RunId, Generation>, Instant> began_;  // when it was committed
+  Instant inexact_until_;
   std::set<RunId> goodbyes_;  // runs whose server said that it leaves
   std::map<std::pair<NodeName, Attempt>, std::uint16_t> ports_;  // held for rank 0
   std::map<Key, Published> published_;

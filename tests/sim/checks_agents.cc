@@ -210,9 +210,8 @@ void Checks::check_older(const NodeTruth& node, const agent::StartWorkers& start
 bool Checks::outdated_by_a_leap(const NodeName& node) const {
   const auto off = written_off_.find(node);
   const auto accepted = accepted_.find(node);
-  return fence_void_ && options_.policy.fence != Fence::kStrict &&
-         off != written_off_.end() && accepted != accepted_.end() &&
-         off->second >= accepted->second;
+  return fence_void_ && options_.policy.fence != Fence::kStrict && off != written_off_.end() &&
+         accepted != accepted_.end() && off->second >= accepted->second;
 }
 
 bool Checks::excused(const Process& process, const agent::StartWorkers& start) const {

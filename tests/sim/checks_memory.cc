@@ -49,7 +49,7 @@ void Checks::bounded(const std::vector<rendezvous::RunRecord>& known, std::size_
                          [&](const MemberRanks& member) { return member.node == node; });
     };
     for (const rendezvous::NodeRecord& node : run.nodes) {
-      if (!node.member && !of_life(node.node) && node.attempt.empty()) {
+      if (!node.member && !of_life(node.node) && !node.gone) {
         fail("B1: node " + node.node + ", which is gone, is remembered");
       }
       if (node.causes.size() > options_.slots + 1) fail("B1: too many causes of " + node.node);

@@ -2,7 +2,7 @@
 #include "tests/sim/naive.h"
 
 #include <algorithm>
-#include <tuple>
+#include <optional>
 #include <utility>
 
 namespace muster::sim {
@@ -46,32 +46,91 @@ bool naive_natural_less(std::string_view a, std::string_view b) {
   return x != y ? x < y : a < b;
 }
 
-std::vector<MemberRanks> naive_ranks(std::vector<rendezvous::Candidate> left) {
+namespace {
+
+using Party = std::vector<const rendezvous::Candidate*>;
+
+// One place of a row; nobody's own where it is empty.
+struct Chair {
+  Party before;
+  const rendezvous::Candidate* own = nullptr;
+  Party after;
+};
+
+Chair& chair_at(std::vector<Chair>& row, std::size_t place) {
+  if (row.size() <= place) row.resize(place + 1);
+  return row[place];
+}
+
+// The chairs of the nearest neighbours by node rank: of the last one below, of the first one above.
+std::pair<std::optional<std::size_t>, std::optional<std::size_t>> neighbours(
+    const std::vector<Chair>& row, std::uint32_t node_rank) {
+  std::optional<std::size_t> below;
+  std::optional<std::size_t> above;
+  for (std::size_t place = 0; place < row.size(); ++place) {
+    Party here = row[place].before;
+    if (row[place].own != nullptr) here.push_back(row[place].own);
+    here.insert(here.end(), row[place].after.begin(), row[place].after.end());
+    for (const rendezvous::Candidate* other : here) {
+      if (!other->node_rank) continue;
+      if (*other->node_rank < node_rank) below = place;
+      if (*other->node_rank > node_rank && !above) above = place;
+    }
+  }
+  return {below, above};
+}
+
+void seat_by_node_rank(std::vector<Chair>& row, const rendezvous::Candidate& one) {
+  const std::size_t wanted = *one.node_rank;
+  const auto [below, above] = neighbours(row, *one.node_rank);
+  if (below && wanted <= *below) {
+    row[*below].after.push_back(&one);
+  } else if (above && wanted >= *above) {
+    row[*above].before.push_back(&one);
+  } else if (Chair& chair = chair_at(row, wanted); chair.own != nullptr) {
+    chair.before.push_back(&one);
+  } else {
+    chair.own = &one;
+  }
+}
+
+}  // namespace
+
+// A row of chairs: who stays sits down first, then who asked for a chair, by number, then the rest.
+std::vector<MemberRanks> naive_ranks(std::vector<rendezvous::Candidate> all) {
+  std::vector<Chair> row;
+  Party asking;
+  Party rest;
+  for (const rendezvous::Candidate& one : all) {
+    if (one.previous) {
+      chair_at(row, *one.previous).own = &one;
+    } else {
+      (one.node_rank ? asking : rest).push_back(&one);
+    }
+  }
+  std::sort(asking.begin(), asking.end(),
+            [](const auto* a, const auto* b) { return *a->node_rank < *b->node_rank; });
+  for (const rendezvous::Candidate* one : asking)
+    seat_by_node_rank(row, *one);
+  std::sort(rest.begin(), rest.end(),
+            [](const auto* a, const auto* b) { return comes_before(*a, *b); });
+  for (std::size_t place = 0; !rest.empty(); ++place) {
+    if (chair_at(row, place).own != nullptr) continue;
+    row[place].own = rest.front();
+    rest.erase(rest.begin());
+  }
   std::vector<MemberRanks> ranks;
   std::uint32_t next = 0;
-  const auto take = [&](std::size_t index) {
-    const rendezvous::Candidate& taken = left[index];
-    ranks.push_back({taken.name, static_cast<std::uint32_t>(ranks.size()), next, taken.slots});
-    next += taken.slots;
-    left.erase(left.begin() + static_cast<std::ptrdiff_t>(index));
+  const auto give = [&](const rendezvous::Candidate* one) {
+    ranks.push_back({one->name, static_cast<std::uint32_t>(ranks.size()), next, one->slots});
+    next += one->slots;
   };
-  // Place by place: who asked for it, else who had it or an earlier one, else the first newcomer.
-  for (std::uint64_t place = 0; !left.empty(); ++place) {
-    std::optional<std::size_t> asked;
-    std::optional<std::size_t> stayer;
-    std::optional<std::size_t> newcomer;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      const rendezvous::Candidate& one = left[i];
-      if (one.node_rank) {
-        if (*one.node_rank == place) asked = i;
-      } else if (!one.previous) {
-        if (!newcomer || comes_before(one, left[*newcomer])) newcomer = i;
-      } else if (*one.previous <= place) {
-        if (!stayer || *one.previous < *left[*stayer].previous) stayer = i;
-      }
-    }
-    if (!asked) asked = stayer ? stayer : newcomer;
-    if (asked) take(*asked);
+  for (const Chair& chair : row) {
+    for (const auto* one : chair.before)
+      give(one);
+    if (chair.own != nullptr) give(chair.own);
+    for (const auto* one : chair.after)
+      give(one);
   }
   return ranks;
 }

@@ -8,6 +8,13 @@
 
 namespace muster::sim {
 
+namespace {
+
+// What is longer under way seems to have happened later than it did.
+constexpr Duration kOrdinaryDelay = 20ms;
+
+}  // namespace
+
 Duration World::delay() {
   if (chance(options.slow_messages)) return between(50ms, 1500ms);
   return between(100us, 3ms);
@@ -29,6 +36,7 @@ void World::send_to_server(const StreamPtr& stream, AgentMessage message) {
   Instant when = std::max(clock.now() + delay(), stream->last_to_server);
   when = std::max(when, barriers_[stream->node].to_server);
   stream->last_to_server = when = std::max(when, stream->stalled_until);
+  if (when > clock.now() + kOrdinaryDelay) checks.ages_inexact_until(when);
   clock.at(when, [this, stream, message = std::move(message)]() mutable {
     if (stream->cut_at && clock.now() >= *stream->cut_at) return;
     if (stream->to_server_lost && clock.now() >= *stream->to_server_lost) return;

@@ -82,6 +82,7 @@ void Node::freeze(Duration length) {
   for (const ProcessPtr& process : truth_.processes)
     process->frozen = true;
   world_.note(truth_.name, [&] { return "frozen for " + format_duration(length); });
+  world_.checks.ages_inexact_until(world_.clock.now() + length);
   later(length, [this] { wake(); });
 }
 
@@ -89,6 +90,7 @@ void Node::leap(Duration length) {
   if (!agent_ || frozen_) return;
   world_.note(truth_.name, [&] { return "its clock leaps by " + format_duration(length); });
   ++world_.checks.tally["leaps of a node's clock"];
+  world_.checks.ages_inexact_until(world_.clock.now());
   truth_.ahead += length;
   arm_timer(false);
 }

@@ -162,6 +162,7 @@ void World::stall_server() {
   if (!server_ || server_stalls_) return;
   const Duration length = between(1s, 12s);
   note("fault", [&] { return "stall the server for " + format_duration(length); });
+  checks.ages_inexact_until(clock.now() + length);
   if (options.hosted) nodes_[0]->freeze(length);
   server_stalls_ = true;
   clock.after(length, [this, length, life = server_life_] {

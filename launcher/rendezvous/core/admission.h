@@ -17,6 +17,10 @@ std::optional<JoinRefused> refused_for_content(const Envelope& envelope, const J
 // This server serves one job, and this is another.
 std::optional<JoinRefused> refused_by_server(const Options& options, const Join& join);
 
+// Whether a scheduler runs `newer` in place of `holder`: another attempt at a place that it has
+// numbered, and a later one where it counts them.
+bool is_replaced_by(const NodeFacts& holder, const NodeFacts& newer);
+
 // The job is on, with another program, node count or fault plan. `asked`: the node count that it
 // began with, where an operator has scaled it since.
 std::optional<JoinRefused> refused_by_job(const JobSpec& ours, const NodeRange& asked,

@@ -14,6 +14,7 @@
 //   job_attach.cc    join, reattach, a server that knows less than its agents
 //   job_round.cc     choosing members, prepare, commit, what is told while waiting
 //   job_work.cc      workers: started, exited; stop orders and their confirmations
+//   job_attempts.cc  what a scheduler tried at the places of nodes
 //   job_grow.cc      nodes that came late to a generation that runs
 //   job_operate.cc   what an operator asks for
 //   job_settle.cc    what a stopped generation costs and what follows
@@ -228,7 +229,15 @@ class Job {
   std::optional<JoinRefused> refused_as_spare(const NodeFacts& node) const;
   std::optional<JoinRefused> refused_by_holder(const NodeFacts& node, const Member& holder) const;
   std::optional<NodeName> holder_of(std::optional<std::uint32_t> node_rank) const;
-  std::string make_way(const NodeFacts& newer);
+  void make_way(const NodeFacts& newer);
+
+  // ---- job_attempts.cc
+  std::optional<JoinRefused> refused_as_over(const NodeFacts& node) const;
+  std::vector<std::string> past_of(const NodeFacts& newer) const;
+  void note_gone(const Member& member);
+  void take_over(const NodeFacts& newer);
+
+  // ---- job_attach.cc again
   void refuse(SessionId session, const Join& join, JoinRefused why);
   void evict(SessionId session, const NodeName& node, Incarnation incarnation,
              const std::string& reason);
@@ -335,7 +344,6 @@ class Job {
   void check_losses();
   void lose(const NodeName& node, const std::string& why);
   void remove(const NodeName& node);
-  void note_gone(const NodeFacts& node);
   Duration fence_time() const;
   void fence_off(Instant heard);
   bool fenced() const { return fenced_until_ && now_ < *fenced_until_; }
@@ -375,7 +383,7 @@ class Job {
   QuarantineBook quarantine_;
 
   Members members_;
-  std::map<NodeName, std::string> gone_attempts_;  // of nodes that are no members any more
+  std::map<NodeName, AttemptsRecord> gone_;  // what a scheduler tried where no member is any more
   Incarnation last_incarnation_ = 0;
   std::set<NodeName> working_;  // nodes where workers of an ended or running life may be alive
   Instant liveness_check_at_;   // no later than the earliest loss

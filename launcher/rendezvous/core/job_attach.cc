@@ -9,17 +9,6 @@
 
 namespace muster::rendezvous {
 
-namespace {
-
-// A scheduler runs one attempt at a time at each place: of two, the one that came first is over.
-bool is_replaced_by(const NodeFacts& holder, const NodeFacts& newer) {
-  const bool known = !holder.scheduler_attempt.empty() && !newer.scheduler_attempt.empty();
-  return known && newer.scheduler_index && newer.scheduler_index == holder.scheduler_index &&
-         newer.scheduler_attempt != holder.scheduler_attempt;
-}
-
-}  // namespace
-
 std::string Job::by_holder() const {
   const std::string& holder = shared_.options.holder;
   return "job \"" + spec_.job + "\"" + (holder.empty() ? "" : " (" + holder + ")");
@@ -63,11 +52,6 @@ std::optional<JoinRefused> Job::refused_by_holder(const NodeFacts& node,
   using Why = JoinRefused::Why;
   const std::string at =
       "host " + holder.facts.host + ", pid " + std::to_string(holder.facts.agent_pid);
-  if (!node.scheduler_attempt.empty() && node.scheduler_attempt == holder.replaced) {
-    return refusal(Why::kDuplicateName, "the scheduler has replaced this agent of node \"" +
-                                            node.name + "\" (" + holder.replaced + ") by " +
-                                            holder.facts.scheduler_attempt + " on " + at);
-  }
   if (!holder.connected() || is_replaced_by(holder.facts, node)) return std::nullopt;
   if (node.name == holder.facts.name) {
     return refusal(Why::kDuplicateName, "node \"" + node.name + "\" has already joined " +
@@ -134,7 +118,8 @@ Member& Job::admit(SessionId session, const std::string& peer, const Join& join,
   member.role = role;
   member.session = session;
   member.heard_at = now_;
-  gone_attempts_.erase(join.node.name);
+  member.past = past_of(join.node);
+  take_over(join.node);
   shared_.sessions.attach(session, {this, join.node.name, incarnation});
   last_incarnation_ = std::max(last_incarnation_, incarnation);
   ++picture_version_;
@@ -169,27 +154,31 @@ void Job::join(SessionId session, const std::string& peer, const Join& join, Ins
     refuse(session, join, std::move(leaving));
     return;
   }
-  std::optional<JoinRefused> why = refused(join);
+  std::optional<JoinRefused> why = refused_as_over(join.node);
+  const Member* const same = find(join.node.name);
+  if (!why && same != nullptr && same->leaving && same->connected()) {
+    // Its workers have their time to save; who comes in its name tries again until it is gone.
+    act(CloseSession{session});
+    return;
+  }
+  if (!why) why = refused(join);
   if (!why) why = refused_as_spare(join.node);
   if (why) {
     refuse(session, join, std::move(*why));
     return;
   }
-  std::string replaced = make_way(join.node);
-  admit(session, peer, join, last_incarnation_ + 1).replaced = std::move(replaced);
+  make_way(join.node);
+  admit(session, peer, join, last_incarnation_ + 1);
   end();
 }
 
-// Those whose name or node rank `newer` takes are lost. Returns the scheduler's attempt that it
-// replaces; empty: none.
-std::string Job::make_way(const NodeFacts& newer) {
-  std::string replaced;
+// Those whose name or node rank `newer` takes are lost.
+void Job::make_way(const NodeFacts& newer) {
   const auto lose_to = [&](const NodeName& node, std::string why) {
-    const Member& holder = members_.at(node);
-    replaced = holder.replaced;
-    if (is_replaced_by(holder.facts, newer)) {
-      replaced = holder.facts.scheduler_attempt;
-      why = "its scheduler replaced it: " + replaced + " by " + newer.scheduler_attempt;
+    const NodeFacts& holder = members_.at(node).facts;
+    if (is_replaced_by(holder, newer)) {
+      why = "its scheduler replaced it: " + holder.scheduler_attempt + " by " +
+            newer.scheduler_attempt;
     }
     lose(node, why);
   };
@@ -197,7 +186,6 @@ std::string Job::make_way(const NodeFacts& newer) {
   if (const std::optional<NodeName> holder = holder_of(newer.node_rank)) {
     lose_to(*holder, "node " + newer.name + " has taken its node rank");
   }
-  return replaced;
 }
 
 void Job::reattach(SessionId session, const std::string& peer, const Join& join, Instant now) {
@@ -319,9 +307,8 @@ void Job::return_to_us(SessionId session, const std::string& peer, const Join& j
     return;
   }
   const Reattach& known = *join.reattach;
-  std::string replaced = make_way(join.node);
+  make_way(join.node);
   Member& member = admit(session, peer, join, known.incarnation);
-  member.replaced = std::move(replaced);
   if (!known.workers_running || known.generation == kNoGeneration) return;
   found_working(member, known.generation);
   order_stop(member);
@@ -355,30 +342,6 @@ void Job::answer_late(SessionId session, const Join& join) {
   }
   shared_.sessions.attach(session, {this, join.node.name, incarnation});
   send_to(session, join.node.name, incarnation, generation_, OutcomeNotice{*outcome_});
-}
-
-bool Job::tell_outcome(SessionId session, const Join& join, Instant now) {
-  const std::string& attempt = join.node.scheduler_attempt;
-  const bool same_program = join.spec.program_hash == spec_.program_hash;
-  if (!finished() || attempt.empty() || !same_program) return false;
-  begin(now);
-  const NodeName& name = join.node.name;
-  const auto gone = gone_attempts_.find(name);
-  Member* member = find(name);
-  if (member != nullptr && member->facts.scheduler_attempt == attempt && !confined(name)) {
-    // One that has read it and is started once more is to do the work once more.
-    if (std::exchange(member->outcome_seen, true)) return false;
-    unread_.erase(name);
-  } else if (gone != gone_attempts_.end() && gone->second == attempt) {
-    gone_attempts_.erase(gone);
-    touch(name);
-  } else {
-    return false;
-  }
-  send_to(session, name, 0, generation_, OutcomeNotice{*outcome_});
-  act(CloseSession{session});
-  end();
-  return true;
 }
 
 bool Job::within_return_window() const {

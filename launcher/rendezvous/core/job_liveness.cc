@@ -199,21 +199,12 @@ void Job::wait_for_fence(std::optional<Instant> until) {
 void Job::remove(const NodeName& node) {
   stopped_working(node);
   if (life_ && !life_->ended) life_->unstarted.erase(node);
-  note_gone(members_.at(node).facts);
+  note_gone(members_.at(node));
   members_.erase(node);
   touch(node);
   unread_.erase(node);
   ++picture_version_;
   if (phase_ == Phase::kPreparing && round_->chosen.contains(node)) reopen_round();
-}
-
-// Its scheduler may start it again where it was, perhaps after the end.
-void Job::note_gone(const NodeFacts& node) {
-  if (node.scheduler_attempt.empty()) return;
-  gone_attempts_[node.name] = node.scheduler_attempt;
-  if (gone_attempts_.size() <= shared_.options.limits.members) return;
-  touch(gone_attempts_.begin()->first);
-  gone_attempts_.erase(gone_attempts_.begin());
 }
 
 void Job::hold_losses(Instant until) {

@@ -148,7 +148,7 @@ void Job::touch_all() {
   life_touched_ = life_.has_value();
   for (const auto& [name, member] : members_)
     touch(name);
-  for (const auto& [name, attempt] : gone_attempts_)
+  for (const auto& [name, attempts] : gone_)
     touch(name);
   if (!life_) return;
   for (const MemberRanks& ranks : life_->ranks)
@@ -164,7 +164,7 @@ LifeRecord Job::life_record() const {
 std::optional<NodeRecord> Job::node_record(const NodeName& name) const {
   const auto member = members_.find(name);
   const MemberRanks* ranks = life_ ? ranks_of(name) : nullptr;
-  const bool known = member != members_.end() || gone_attempts_.contains(name);
+  const bool known = member != members_.end() || gone_.contains(name);
   if (!known && ranks == nullptr) return std::nullopt;
   NodeRecord record =
       less_torn_down(name, member == members_.end() ? nullptr : &member->second, ranks);
@@ -181,11 +181,11 @@ NodeRecord Job::less_torn_down(const NodeName& name, const Member* member,
   NodeRecord record;
   record.node = name;
   if (member != nullptr) {
-    record.member = MemberRecord{
-        member->facts,   member->observed_addr, member->incarnation,     member->role,
-        member->leaving, member->work,          working_.contains(name), member->replaced};
-  } else if (const auto gone = gone_attempts_.find(name); gone != gone_attempts_.end()) {
-    record.attempt = gone->second;
+    record.member =
+        MemberRecord{member->facts,   member->observed_addr, member->incarnation,     member->role,
+                     member->leaving, member->work,          working_.contains(name), member->past};
+  } else if (const auto gone = gone_.find(name); gone != gone_.end()) {
+    record.gone = gone->second;
   }
   if (ranks == nullptr) return record;
   record.started = life_->announced.contains(name);
@@ -230,7 +230,7 @@ RunRecord Job::whole_record() const {
         run.nodes.begin(), run.nodes.end(), name,
         [](const NodeRecord& record, const NodeName& other) { return record.node < other; });
   };
-  for (const auto& [name, attempt] : gone_attempts_) {
+  for (const auto& [name, attempts] : gone_) {
     const auto node = place(name);
     if (node != run.nodes.end() && node->node == name) continue;
     run.nodes.insert(node, less_torn_down(name, nullptr, nullptr));
@@ -398,13 +398,13 @@ void Job::restore(const NodeRecord& from) {
     member.incarnation = from.member->incarnation;
     member.role = from.member->role;
     member.leaving = from.member->leaving;
-    member.replaced = from.member->replaced;
+    member.past = from.member->past;
     member.work = from.member->work;
     member.heard_at = now_;
     member.stream_lost_at = now_;
     if (from.member->works) working_.insert(from.node);
-  } else if (!from.attempt.empty()) {
-    gone_attempts_[from.node] = from.attempt;
+  } else if (from.gone) {
+    gone_[from.node] = *from.gone;
   }
   if (!life_ || ranks_of(from.node) == nullptr) return;
   if (from.started) life_->announced.insert(from.node);

@@ -24,7 +24,7 @@ struct Member {
   std::string observed_addr;  // empty for an in-process session
   Incarnation incarnation = 0;
   Role role = Role::kMember;
-  std::string replaced;  // the scheduler's attempt that it took the place of
+  std::vector<std::string> past;  // attempts of the scheduler at its place before it, oldest first
 
   // Liveness. Without a session the stream broke at `stream_lost_at`.
   std::optional<SessionId> session;

@@ -2,6 +2,9 @@
 #include "launcher/rendezvous/core/ranks.h"
 
 #include <algorithm>
+#include <compare>
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -59,43 +62,85 @@ bool newcomer_less(const Candidate* a, const Candidate* b) {
   return natural_less(a->name, b->name);
 }
 
-// The places as they are claimed: explicit node ranks are places of their own; who was there before
-// stays where it was, or behind whom took that place; new ones fill the lowest places left.
-std::vector<std::pair<std::uint64_t, const Candidate*>> places_of(
-    const std::vector<Candidate>& candidates) {
-  std::vector<std::pair<std::uint64_t, const Candidate*>> places;
-  std::set<std::uint64_t> taken;
-  std::vector<const Candidate*> stayers;
+// Where somebody stands: at a group rank of the last generation, or just before or after who has
+// it.
+struct Place {
+  std::int64_t rank = 0;
+  int side = 0;  // -1: before, 1: after
+  auto operator<=>(const Place&) const = default;
+};
+
+class Seating {
+ public:
+  // Who was there before stays at its group rank.
+  void stay(const Candidate& candidate) { put({*candidate.previous, 0}, candidate); }
+
+  // At the place of its node rank if that keeps the order of node ranks, else next to the one that
+  // stands in the way; before one that has the place without having asked for it.
+  void ask(const Candidate& candidate) {
+    const std::int64_t wanted = *candidate.node_rank;
+    std::optional<Place> below;
+    std::optional<Place> above;
+    for (const auto& [place, other] : seats_) {
+      if (!other->node_rank) continue;
+      if (*other->node_rank < *candidate.node_rank) below = std::max(below.value_or(place), place);
+      if (*other->node_rank > *candidate.node_rank) above = std::min(above.value_or(place), place);
+    }
+    if (below && wanted <= below->rank) return put({below->rank, 1}, candidate);
+    if (above && wanted >= above->rank) return put({above->rank, -1}, candidate);
+    put({wanted, taken_.contains(wanted) ? -1 : 0}, candidate);
+  }
+
+  // At the lowest place that nobody has.
+  void fill(const Candidate& candidate) {
+    while (taken_.contains(lowest_))
+      ++lowest_;
+    put({lowest_, 0}, candidate);
+  }
+
+  std::vector<const Candidate*> in_order() {
+    std::stable_sort(seats_.begin(), seats_.end(), [](const auto& a, const auto& b) {
+      if (a.first != b.first) return a.first < b.first;
+      return a.second->node_rank < b.second->node_rank;
+    });
+    std::vector<const Candidate*> order;
+    for (const auto& [place, candidate] : seats_)
+      order.push_back(candidate);
+    return order;
+  }
+
+ private:
+  void put(Place place, const Candidate& candidate) {
+    if (place.side == 0) taken_.insert(place.rank);
+    seats_.emplace_back(place, &candidate);
+  }
+
+  std::vector<std::pair<Place, const Candidate*>> seats_;
+  std::set<std::int64_t> taken_;
+  std::int64_t lowest_ = 0;
+};
+
+std::vector<const Candidate*> seated(const std::vector<Candidate>& candidates) {
+  std::vector<const Candidate*> asking;
   std::vector<const Candidate*> newcomers;
+  Seating seating;
   for (const Candidate& candidate : candidates) {
     MUSTER_CHECK(candidate.slots > 0);
-    if (candidate.node_rank) {
-      taken.insert(*candidate.node_rank);
-      places.emplace_back(*candidate.node_rank, &candidate);
+    if (candidate.previous) {
+      seating.stay(candidate);
     } else {
-      (candidate.previous ? stayers : newcomers).push_back(&candidate);
+      (candidate.node_rank ? asking : newcomers).push_back(&candidate);
     }
   }
-  std::uint64_t next = 0;
-  const auto place = [&](const Candidate* candidate) {
-    while (!taken.insert(next).second)
-      ++next;
-    places.emplace_back(next, candidate);
-  };
-  std::sort(stayers.begin(), stayers.end(),
-            [](const Candidate* a, const Candidate* b) { return *a->previous < *b->previous; });
-  for (const Candidate* candidate : stayers) {
-    next = std::max<std::uint64_t>(next, *candidate->previous);
-    place(candidate);
-  }
-  std::sort(newcomers.begin(), newcomers.end(), newcomer_less);
-  next = 0;
-  for (const Candidate* candidate : newcomers)
-    place(candidate);
-  std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first < b.first : a.second->name < b.second->name;
+  std::sort(asking.begin(), asking.end(), [](const Candidate* a, const Candidate* b) {
+    return a->node_rank != b->node_rank ? *a->node_rank < *b->node_rank : a->name < b->name;
   });
-  return places;
+  std::sort(newcomers.begin(), newcomers.end(), newcomer_less);
+  for (const Candidate* candidate : asking)
+    seating.ask(*candidate);
+  for (const Candidate* candidate : newcomers)
+    seating.fill(*candidate);
+  return seating.in_order();
 }
 
 }  // namespace
@@ -108,7 +153,7 @@ std::vector<MemberRanks> assign_ranks(const std::vector<Candidate>& candidates) 
   std::vector<MemberRanks> ranks;
   ranks.reserve(candidates.size());
   std::uint32_t first_rank = 0;
-  for (const auto& [place, candidate] : places_of(candidates)) {
+  for (const Candidate* candidate : seated(candidates)) {
     ranks.push_back(
         {candidate->name, static_cast<std::uint32_t>(ranks.size()), first_rank, candidate->slots});
     first_rank += candidate->slots;

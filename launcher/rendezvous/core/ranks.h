@@ -30,10 +30,11 @@ struct Candidate {
 // "1") fall back to the plain text, so the order is total.
 bool natural_less(std::string_view a, std::string_view b);
 
-// By group rank. Explicit node ranks are places; nodes that stay keep theirs, or the next where one
-// of those took it, and their order; newcomers fill the lowest places that are free: those that a
-// scheduler numbered first, by that number, the others by host, address and name, naturally. Then
-// empty places close up.
+// By group rank. Nodes that stay keep their group rank and their order. A new one with an explicit
+// node rank takes that place, or stands where the order of node ranks wants it; of those who stay
+// only it moves others up. Other newcomers fill the lowest places that are free: those that a
+// scheduler numbered first, by that number, then by host, address and name, naturally. Empty places
+// close up. So rank 0's node loses it only to one that asked for 0, or for less than it did itself.
 std::vector<MemberRanks> assign_ranks(const std::vector<Candidate>& candidates);
 
 }  // namespace muster::rendezvous

@@ -166,9 +166,18 @@ struct MemberRecord {
   Role role = Role::kMember;
   bool leaving = false;
   Generation work = kNoGeneration;
-  bool works = false;    // workers of `work` may be alive there
-  std::string replaced;  // the scheduler's attempt that it took the place of
+  bool works = false;             // workers of `work` may be alive there
+  std::vector<std::string> past;  // attempts of the scheduler at its place before it
   bool operator==(const MemberRecord&) const = default;
+};
+
+// What a scheduler tried at the place of a node that is gone.
+struct AttemptsRecord {
+  std::optional<std::uint32_t> node_rank;  // the place, where it was asked for
+  std::string scheduler_job;               // of the last one, as NodeFacts has it
+  std::optional<std::uint32_t> scheduler_restart;
+  std::vector<std::string> attempts;  // oldest first; few are kept
+  bool operator==(const AttemptsRecord&) const = default;
 };
 
 struct CauseRecord {
@@ -180,12 +189,15 @@ struct CauseRecord {
   bool operator==(const CauseRecord&) const = default;
 };
 
+// Attempts at one place that are remembered: older ones do not come back.
+inline constexpr std::size_t kAttemptsKept = 8;
+
 // A node of the run: a member, or one that is gone but took part in the last generation or may ask
 // for the outcome.
 struct NodeRecord {
   NodeName node;
   std::optional<MemberRecord> member;  // absent: gone
-  std::string attempt;                 // gone: the scheduler's; it may ask for the outcome
+  std::optional<AttemptsRecord> gone;  // … and the scheduler's attempts there
   // Its part in the generation committed last.
   bool started = false;               // its WorkersStarted came
   std::vector<std::uint32_t> exited;  // ranks whose end was reported, ascending

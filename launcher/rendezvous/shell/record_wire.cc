@@ -167,6 +167,25 @@ ProgressRecord read(const v1::ProgressRecord& from, wire::Border& border) {
   return to;
 }
 
+std::vector<std::string> read_attempts(const char* field,
+                                       const google::protobuf::RepeatedPtrField<std::string>& from,
+                                       wire::Border& border) {
+  std::vector<std::string> to;
+  if (!border.count(field, from.size(), static_cast<int>(kAttemptsKept))) return to;
+  for (const std::string& attempt : from)
+    to.push_back(border.name(field, attempt));
+  return to;
+}
+
+AttemptsRecord read(const v1::Attempts& from, wire::Border& border) {
+  AttemptsRecord to;
+  if (from.has_node_rank()) to.node_rank = from.node_rank();
+  to.scheduler_job = border.name("scheduler_job", from.scheduler_job());
+  if (from.has_scheduler_restart()) to.scheduler_restart = from.scheduler_restart();
+  to.attempts = read_attempts("attempts", from.attempts(), border);
+  return to;
+}
+
 MemberRecord read(const v1::MemberRecord& from, wire::Border& border) {
   MemberRecord to;
   if (border.present("facts", from.has_facts())) {
@@ -178,7 +197,7 @@ MemberRecord read(const v1::MemberRecord& from, wire::Border& border) {
   to.leaving = from.leaving();
   to.work = border.generation("work", from.work());
   to.works = from.works();
-  to.replaced = border.name("replaced_attempt", from.replaced_attempt());
+  to.past = read_attempts("past_attempts", from.past_attempts(), border);
   return to;
 }
 
@@ -341,9 +360,17 @@ void write(const NodeRecord& from, v1::NodeRecord& to) {
     member.set_leaving(from.member->leaving);
     member.set_work(from.member->work);
     member.set_works(from.member->works);
-    member.set_replaced_attempt(from.member->replaced);
+    for (const std::string& attempt : from.member->past)
+      member.add_past_attempts(attempt);
   }
-  to.set_attempt(from.attempt);
+  if (from.gone) {
+    v1::Attempts& gone = *to.mutable_gone();
+    if (from.gone->node_rank) gone.set_node_rank(*from.gone->node_rank);
+    gone.set_scheduler_job(from.gone->scheduler_job);
+    if (from.gone->scheduler_restart) gone.set_scheduler_restart(*from.gone->scheduler_restart);
+    for (const std::string& attempt : from.gone->attempts)
+      gone.add_attempts(attempt);
+  }
   to.set_started(from.started);
   for (const std::uint32_t rank : from.exited)
     to.add_exited(rank);
@@ -367,7 +394,9 @@ NodeRecord read(const v1::NodeRecord& from, wire::Border& border) {
   if (from.has_member()) {
     to.member = border.within("member", [&] { return read(from.member(), border); });
   }
-  to.attempt = border.name("attempt", from.attempt());
+  if (from.has_gone()) {
+    to.gone = border.within("gone", [&] { return read(from.gone(), border); });
+  }
   to.started = from.started();
   if (border.count("exited", from.exited_size(), wire::kMaxSlots)) {
     to.exited.assign(from.exited().begin(), from.exited().end());

@@ -26,21 +26,22 @@ TEST_CASE("what is no number of a node is not taken for one", "[scheduler]") {
       scheduler_place({{"JOB_COMPLETION_INDEX", "2"}, {"MUSTER_GENERATION", "0"}}).has_value());
 }
 
-TEST_CASE("a scheduler's name of an attempt", "[scheduler]") {
-  CHECK(scheduler_attempt({}).empty());
-  CHECK(scheduler_attempt({{"POD_UID", "4f-1"}}) == "pod 4f-1");
+TEST_CASE("a scheduler's attempts, and how Slurm counts them", "[scheduler]") {
+  CHECK(scheduler_attempt({}) == SchedulerAttempt{});
+  CHECK(scheduler_attempt({{"POD_UID", "4f-1"}}) == SchedulerAttempt{"pod 4f-1", "", std::nullopt});
   const EnvironmentMap step{{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "2"}};
-  CHECK(scheduler_attempt(step) == "Slurm job 7.2, restart 0");
+  CHECK(scheduler_attempt(step) == SchedulerAttempt{"Slurm job 7.2, restart 0", "Slurm job 7", 0U});
   EnvironmentMap requeued = step;
   requeued["SLURM_RESTART_COUNT"] = "1";
-  CHECK(scheduler_attempt(requeued) == "Slurm job 7.2, restart 1");
+  CHECK(scheduler_attempt(requeued) ==
+        SchedulerAttempt{"Slurm job 7.2, restart 1", "Slurm job 7", 1U});
   // A pod of an operator for Slurm has both: the pod is the narrower one.
   requeued["POD_UID"] = "4f-1";
-  CHECK(scheduler_attempt(requeued) == "pod 4f-1");
+  CHECK(scheduler_attempt(requeued).name == "pod 4f-1");
   // Commands of a batch script, one after the other, are no step.
-  CHECK(scheduler_attempt({{"SLURM_JOB_ID", "7"}}).empty());
+  CHECK(scheduler_attempt({{"SLURM_JOB_ID", "7"}}).name.empty());
   requeued["MUSTER_GENERATION"] = "0";
-  CHECK(scheduler_attempt(requeued).empty());
+  CHECK(scheduler_attempt(requeued).name.empty());
 }
 
 }  // namespace muster::launcher

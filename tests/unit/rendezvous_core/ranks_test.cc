@@ -2,12 +2,12 @@
 #include "launcher/rendezvous/core/ranks.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <numeric>
 
 #include <catch2/catch.hpp>
 
 #include "proto/base/rng.h"
+#include "tests/sim/naive.h"
 
 namespace {
 
@@ -26,30 +26,35 @@ Candidate node(const std::string& name, std::optional<std::uint32_t> previous = 
   return {name, name, "10.0.0.1", 1, node_rank, previous};
 }
 
-// The second version: one place at a time, by asking for each who has the best claim to it.
-std::vector<NodeName> naive_order(std::vector<Candidate> left) {
-  std::vector<NodeName> placed;
-  const auto take = [&](std::size_t index) {
-    placed.push_back(left[index].name);
-    left.erase(left.begin() + static_cast<std::ptrdiff_t>(index));
-  };
-  for (std::uint32_t place = 0; !left.empty(); ++place) {
-    std::optional<std::size_t> asked;
-    std::optional<std::size_t> stayer;
-    std::optional<std::size_t> newcomer;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-      if (left[i].node_rank) {
-        if (left[i].node_rank == place) asked = i;
-      } else if (!left[i].previous) {
-        if (!newcomer || natural_less(left[i].host, left[*newcomer].host)) newcomer = i;
-      } else if (*left[i].previous <= place) {
-        if (!stayer || *left[i].previous < *left[*stayer].previous) stayer = i;
-      }
-    }
-    if (!asked) asked = stayer ? stayer : newcomer;
-    if (asked) take(*asked);
+std::uint32_t place_of(const std::vector<MemberRanks>& ranks, const NodeName& name) {
+  for (const MemberRanks& one : ranks)
+    if (one.node == name) return one.group_rank;
+  FAIL("no rank for " << name);
+  return 0;
+}
+
+// Contiguous; who stays keeps its order, and so do node ranks; rank 0's node keeps it unless
+// somebody asked for 0, or for less than it did itself.
+void check_ranks(const std::vector<Candidate>& cluster, const std::vector<MemberRanks>& ranks) {
+  std::uint32_t next = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    REQUIRE(ranks[i].group_rank == i);
+    REQUIRE(ranks[i].first_rank == next);
+    next += ranks[i].count;
   }
-  return placed;
+  for (const Candidate& a : cluster) {
+    for (const Candidate& b : cluster) {
+      const bool before = place_of(ranks, a.name) < place_of(ranks, b.name);
+      if (a.previous && b.previous && *a.previous < *b.previous) REQUIRE(before);
+      if (a.node_rank && b.node_rank && *a.node_rank < *b.node_rank) REQUIRE(before);
+    }
+    if (a.previous != 0U || place_of(ranks, a.name) == 0) continue;
+    const bool outdone = std::any_of(cluster.begin(), cluster.end(), [&](const Candidate& b) {
+      const bool asked_less = a.node_rank && b.node_rank && *b.node_rank < *a.node_rank;
+      return !b.previous && (b.node_rank == 0U || asked_less);
+    });
+    REQUIRE(outdone);
+  }
 }
 
 }  // namespace
@@ -87,6 +92,14 @@ TEST_CASE("ranks follow node ranks, then old places, then names") {
   // A node rank is a place: the others fill those before it, and what is empty closes up.
   CHECK(order({node("a"), node("z", {}, 5)}) == std::vector<NodeName>{"a", "z"});
   CHECK(order({node("a"), node("b"), node("z", {}, 1)}) == std::vector<NodeName>{"a", "z", "b"});
+  // Once it is there it stays like the others, wherever that is now.
+  CHECK(order({node("z", 0, 2), node("c", 1)}) == std::vector<NodeName>{"z", "c"});
+  CHECK(order({node("z", 0, 1), node("n")}) == std::vector<NodeName>{"z", "n"});
+  // The order of node ranks comes first among those who gave one.
+  CHECK(order({node("z", 0, 1), node("y", 1, 2), node("x", {}, 0)}) ==
+        std::vector<NodeName>{"x", "z", "y"});
+  CHECK(order({node("z", 0, 1), node("c", 1), node("y", 2, 7), node("x", {}, 5)}) ==
+        std::vector<NodeName>{"z", "c", "x", "y"});
   // Rank 0's node keeps it from all who did not ask for 0.
   CHECK(order({node("y", {}, 1), node("b", 0), node("z", {}, 3)}) ==
         std::vector<NodeName>{"b", "y", "z"});
@@ -129,43 +142,35 @@ TEST_CASE("equal hosts are told apart by address and name") {
 
 TEST_CASE("ranks agree with a naive second version on random clusters") {
   Rng rng(11);
-  for (int round = 0; round < 3000; ++round) {
-    std::vector<Candidate> candidates;
-    std::vector<std::uint32_t> places;  // of the generation before
-    for (std::uint32_t i = 0; i < 16; ++i)
-      places.push_back(i);
-    std::vector<std::uint32_t> asked = places;  // explicit ones may be the places of others
-    const std::size_t count = 1 + rng.below(9);
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<std::uint32_t> asked(16);
+    std::iota(asked.begin(), asked.end(), 0U);
+    const auto draw = [&](std::vector<std::uint32_t>& from) {
+      const auto pick = static_cast<std::ptrdiff_t>(rng.below(from.size()));
+      const std::uint32_t drawn = from[static_cast<std::size_t>(pick)];
+      from.erase(from.begin() + pick);
+      return drawn;
+    };
     const std::uint64_t explicit_share = rng.below(3) * 40;
-    for (std::size_t i = 0; i < count; ++i) {
-      Candidate candidate = node("gpu-" + std::to_string(i * 7 % 13));
-      candidate.slots = static_cast<std::uint32_t>(1 + rng.below(8));
-      const auto draw = [&](std::vector<std::uint32_t>& from) {
-        const auto pick = static_cast<std::ptrdiff_t>(rng.below(from.size()));
-        const std::uint32_t drawn = from[static_cast<std::size_t>(pick)];
-        from.erase(from.begin() + pick);
-        return drawn;
-      };
-      if (rng.below(100) < explicit_share) candidate.node_rank = draw(asked);
-      if (rng.below(2) == 0) candidate.previous = draw(places);
-      candidates.push_back(candidate);
+    std::vector<Candidate> cluster;  // everybody there ever was, as of the last generation
+    std::size_t named = 0;
+    for (int generation = 0; generation < 4; ++generation) {
+      std::erase_if(cluster, [&](const Candidate&) { return rng.below(4) == 0; });
+      const std::size_t more = cluster.empty() ? 1 : rng.below(4);
+      for (std::size_t i = 0; i < more && !asked.empty(); ++i) {
+        Candidate candidate = node("gpu-" + std::to_string(named++ * 7 % 31));
+        candidate.slots = static_cast<std::uint32_t>(1 + rng.below(8));
+        if (rng.below(100) < explicit_share) candidate.node_rank = draw(asked);
+        cluster.push_back(candidate);
+      }
+      const std::vector<MemberRanks> ranks = assign_ranks(cluster);
+      REQUIRE(ranks == sim::naive_ranks(cluster));
+      check_ranks(cluster, ranks);
+      std::reverse(cluster.begin(), cluster.end());
+      REQUIRE(assign_ranks(cluster) == ranks);  // the order of arrival decides nothing
+      for (Candidate& candidate : cluster)
+        candidate.previous = place_of(ranks, candidate.name);
+      REQUIRE(assign_ranks(cluster) == ranks);  // with the same nodes nothing changes
     }
-    const std::vector<MemberRanks> ranks = assign_ranks(candidates);
-    REQUIRE(order(candidates) == naive_order(candidates));
-    std::uint32_t next = 0;
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      REQUIRE(ranks[i].group_rank == i);
-      REQUIRE(ranks[i].first_rank == next);
-      next += ranks[i].count;
-    }
-    // Rank 0's node stays rank 0 unless somebody asked for it.
-    for (const Candidate& candidate : candidates) {
-      const bool stays = !candidate.node_rank && candidate.previous == 0U;
-      const bool free = std::none_of(candidates.begin(), candidates.end(),
-                                     [](const Candidate& other) { return other.node_rank == 0U; });
-      if (stays && free) REQUIRE(ranks.front().node == candidate.name);
-    }
-    std::reverse(candidates.begin(), candidates.end());
-    REQUIRE(assign_ranks(candidates) == ranks);  // the order of arrival decides nothing
   }
 }

@@ -121,6 +121,8 @@ NodeFacts RandomMessages::facts() {
   out.node_rank = maybe<std::uint32_t>([&] { return number(100); });
   out.scheduler_index = maybe<std::uint32_t>([&] { return number(100); });
   out.scheduler_attempt = name(true);
+  out.scheduler_job = name(true);
+  out.scheduler_restart = maybe<std::uint32_t>([&] { return number(100); });
   out.boot_id = name(true);
   out.agent_pid = number(1U << 22U);
   out.user = name(true);
