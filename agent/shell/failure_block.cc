@@ -143,8 +143,12 @@ std::string failure_block(const JobId& job, const Outcome& outcome, int exit_cod
     }
     out += "    " + failure_place(victim) + ": " + victim_words(victim) + "\n";
   }
-  out += "  restarts used: " + std::to_string(outcome.restarts_used) + " of " +
-         std::to_string(outcome.max_restarts) + "\n";
+  // More than are allowed were used where a window limits them; the text says how many in it.
+  out += "  restarts used: " + std::to_string(outcome.restarts_used);
+  if (outcome.restarts_used <= outcome.max_restarts) {
+    out += " of " + std::to_string(outcome.max_restarts);
+  }
+  out += "\n";
   out += "  exit code: " + std::to_string(exit_code) + "\n";
   if (!logs.empty()) out += "  logs: " + logs + "\n";
   return out;

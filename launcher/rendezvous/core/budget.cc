@@ -55,6 +55,14 @@ std::uint32_t Budget::counted(Instant now) {
   return static_cast<std::uint32_t>(charges_.size());
 }
 
+std::string Budget::words(Instant now) {
+  const std::string most = " of " + std::to_string(policy_.max_restarts) + " restarts ";
+  if (!policy_.max_restarts_window) return std::to_string(used_) + most + "used";
+  return std::to_string(counted(now)) + most + "within " +
+         format_duration(*policy_.max_restarts_window) + " used, " + std::to_string(used_) +
+         " in all";
+}
+
 // 0, then 1 s doubling to the policy's maximum, give or take a fifth.
 Duration Budget::next_delay(Rng& rng) {
   const std::uint32_t failures = failures_in_row_++;

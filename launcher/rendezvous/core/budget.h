@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <vector>
 
 #include "proto/base/job.h"
@@ -43,6 +44,9 @@ class Budget {
   const std::deque<Instant>& charges() const { return charges_; }
   std::uint32_t failures_in_row() const { return failures_in_row_; }
   std::uint32_t losses_in_row() const { return losses_in_row_; }
+
+  // "2 of 2 restarts used", "2 of 2 restarts within 6s used, 5 in all".
+  std::string words(Instant now);
 
   std::uint32_t used() const { return used_; }
   std::uint32_t max() const { return policy_.max_restarts; }

@@ -152,8 +152,7 @@ void Job::settle_failure(const Verdict& verdict) {
       lost ? budget_.node_lost(spec_.min_nodes < spec_.max_nodes, now_, shared_.rng)
            : budget_.worker_failed(now_, shared_.rng);
   if (!charge.allowed) {
-    fail(verdict, "; " + std::to_string(budget_.used()) + " of " + std::to_string(budget_.max()) +
-                      " restarts used");
+    fail(verdict, "; " + budget_.words(now_));
     return;
   }
   blame(first.failure);

@@ -109,4 +109,6 @@ TEST_CASE("what another server charged counts, and never lowers the count") {
   CHECK(other.used() == 7);
   CHECK_FALSE(other.worker_failed(at(20s), rng).allowed);
   CHECK(other.worker_failed(at(71s), rng).allowed);
+  CHECK(other.words(at(72s)) == "1 of 2 restarts within 1m used, 8 in all");
+  CHECK(budget.words(at(0s)) == "3 of 3 restarts used");
 }
