@@ -172,10 +172,8 @@ Transcript RendezvousAdapter::step(const rendezvous::Event& event, Instant now, 
   Transcript out;
   std::vector<std::string> told;  // an event goes to agents first, then to the server's file
   const std::vector<rendezvous::Action> actions = machine().step(event, now);
-  const bool writes = std::any_of(actions.begin(), actions.end(), [](const auto& action) {
-    return std::holds_alternative<rendezvous::Persist>(action);
-  });
-  if (writes) journals_.push_back(journal_);
+  const auto writes = [](const auto& a) { return std::holds_alternative<rendezvous::Persist>(a); };
+  if (std::any_of(actions.begin(), actions.end(), writes)) journals_.push_back(journal_);
   rendezvous::write_down(actions, journal_);
   for (const rendezvous::Action& action : actions) {
     if (const auto* send = std::get_if<rendezvous::Send>(&action)) {
