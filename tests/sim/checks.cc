@@ -186,7 +186,7 @@ void Checks::check_join(SessionId session, const std::vector<rendezvous::Action>
   // What an accepted agent brings along (ranks done) may itself be the end of the job.
   const int answers = accepted + others + (outcome && accepted == 0 ? 1 : 0);
   // While the node of that name is still leaving, it is sent away to try again.
-  if (answers == 0 && sent_away && !left_.empty()) {
+  if (answers == 0 && sent_away) {
     ++tally["joins sent away from a name that is leaving"];
     return;
   }
