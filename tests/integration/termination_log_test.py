@@ -25,7 +25,9 @@ class TerminationLog(MusterCase):
 
     def test_it_is_there_while_workers_are_still_being_stopped_and_whole_at_the_end(self):
         # Rank 1 takes its time over the signal.
-        job = self.start("if [ $RANK = 0 ]; then echo some last words >&2; exit 3; fi\n"
+        job = self.start("if [ $RANK = 0 ]; then\n"
+                         "  until [ -e up ]; do sleep 0.01; done\n"
+                         "  echo some last words >&2; exit 3\nfi\n"
                          "trap 'until [ -e go ]; do sleep 0.01; done; exit 0' TERM\n"
                          ": > up; while :; do sleep 0.01; done\n", "--stop-grace", "50s")
         early = until(self.document, "the first cause")
