@@ -14,18 +14,13 @@ TRAIN = os.path.join(BIN, "muster-train-fake")
 class CudaTraining(MusterCase):
     def setUp(self):
         super().setUp()
-        corpus = self.path("corpus")
-        os.mkdir(corpus)
-        with open(os.path.join(SOURCE, "LICENSE"), "rb") as file:
-            text = file.read()
-        with open(os.path.join(corpus, "text"), "wb") as file:
-            file.write(text * 4)
+        self.corpus = self.make_corpus()
         os.mkdir(self.path("nccl"))
         self.environment["FAKE_NCCL_DIRECTORY"] = self.path("nccl")
 
     def start(self, folder, *settings, launcher=(), workers=2):
         arguments = [TRAIN, "--config", CONFIG]
-        for setting in (f"data.path={self.path('corpus')}", f"checkpoint.dir={self.path(folder)}",
+        for setting in (f"data.path={self.corpus}", f"checkpoint.dir={self.path(folder)}",
                         "checkpoint.every_steps=3", "steps=8", "device=cuda",
                         "parallel.deterministic=false", "parallel.bucket_mb=0.1",
                         "model.n_layer=1", "model.n_embd=32", "model.n_ctx=32", *settings):

@@ -198,6 +198,16 @@ class MusterCase(unittest.TestCase):
     def muster(self, *arguments, **options):
         return Process(self, [MUSTER, *arguments], **options)
 
+    def make_corpus(self):
+        """A folder with some text to train on."""
+        corpus = self.path("corpus")
+        os.mkdir(corpus)
+        with open(os.path.join(SOURCE, "LICENSE"), "rb") as file:
+            text = file.read()
+        with open(os.path.join(corpus, "text"), "wb") as file:
+            file.write(text * 4)
+        return corpus
+
     def run_job(self, *arguments, events=None, **options):
         """`muster run` with an event file: events(process) reads it."""
         path = events or self.path(f"events.{len(self.processes)}.jsonl")

@@ -14,13 +14,7 @@ CONFIG = os.path.join(SOURCE, "configs", "gpt-nano.json")
 class Training(MusterCase):
     def setUp(self):
         super().setUp()
-        corpus = self.path("corpus")
-        os.mkdir(corpus)
-        with open(os.path.join(SOURCE, "LICENSE"), "rb") as file:
-            text = file.read()
-        with open(os.path.join(corpus, "text"), "wb") as file:
-            file.write(text * 4)
-        self.corpus = corpus
+        self.corpus = self.make_corpus()
 
     def trainer(self, folder, *settings):
         arguments = [TRAIN, "--config", CONFIG, "--set", f"data.path={self.corpus}",

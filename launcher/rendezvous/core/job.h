@@ -230,14 +230,6 @@ class Job {
   std::optional<JoinRefused> refused_by_holder(const NodeFacts& node, const Member& holder) const;
   std::optional<NodeName> holder_of(std::optional<std::uint32_t> node_rank) const;
   void make_way(const NodeFacts& newer);
-
-  // ---- job_attempts.cc
-  std::optional<JoinRefused> refused_as_over(const NodeFacts& node) const;
-  std::vector<std::string> past_of(const NodeFacts& newer) const;
-  void note_gone(const Member& member);
-  void take_over(const NodeFacts& newer);
-
-  // ---- job_attach.cc again
   void refuse(SessionId session, const Join& join, JoinRefused why);
   void evict(SessionId session, const NodeName& node, Incarnation incarnation,
              const std::string& reason);
@@ -254,6 +246,12 @@ class Job {
   void tell_state_lost(const NodeName& newcomer);
   Role role_of_newcomer() const;
   std::string by_holder() const;
+
+  // ---- job_attempts.cc
+  std::optional<JoinRefused> refused_as_over(const NodeFacts& node) const;
+  std::vector<std::string> past_of(const NodeFacts& newer) const;
+  void note_gone(const Member& member);
+  void take_over(const NodeFacts& newer);
 
   // ---- job_round.cc
   void open_round(FormReason reason, bool wait_for_max);
