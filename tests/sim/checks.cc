@@ -102,7 +102,11 @@ void Checks::server_stepped(const rendezvous::Event& event,
       if (std::holds_alternative<JoinAccepted>(message.body)) {
         members_.insert(envelope.node);
         accepted_[envelope.node] = clock_.now();
-        left_.erase(envelope.node);
+        // The same agent that comes back goes on leaving.
+        Incarnation& known = incarnation_[envelope.node];
+        if (std::exchange(known, envelope.incarnation) != envelope.incarnation) {
+          left_.erase(envelope.node);
+        }
       }
       if (std::holds_alternative<Evicted>(message.body)) {
         written_off_[envelope.node] = clock_.now();

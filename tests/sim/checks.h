@@ -220,9 +220,10 @@ class Checks {
   std::map<std::string, Round> rounds_;
   std::map<std::pair<std::uint64_t, RunId>, Outcome> outcomes_;
   std::set<RunId> forgotten_;
-  std::map<RunId, Generation> recovered_;    // the server came back to it, and it goes on
-  std::map<NodeName, Instant> written_off_;  // lost, evicted …: when last
-  std::map<NodeName, Instant> accepted_;     // when last
+  std::map<RunId, Generation> recovered_;        // the server came back to it, and it goes on
+  std::map<NodeName, Instant> written_off_;      // lost, evicted …: when last
+  std::map<NodeName, Instant> accepted_;         // when last
+  std::map<NodeName, Incarnation> incarnation_;  // as last accepted
 };
 
 }  // namespace muster::sim
