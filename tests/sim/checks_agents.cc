@@ -205,8 +205,8 @@ void Checks::check_older(const NodeTruth& node, const agent::StartWorkers& start
        std::to_string(older->node) + " lives");
 }
 
-// The server's clock leapt, so that it gave the node up between its word on a heartbeat and the
-// next: the node acts on that word until it hears more.
+// The server's clock leapt, so that it gave the node up between one word of its own and the next:
+// the node acts on that word, a Commit even, until it hears more.
 bool Checks::outdated_by_a_leap(const NodeName& node) const {
   const auto off = written_off_.find(node);
   const auto accepted = accepted_.find(node);
@@ -227,6 +227,7 @@ bool Checks::excused(const Process& process, const agent::StartWorkers& start) c
   const Instant since = is_off ? off->second : process.started;
   const bool strict = options_.policy.fence == Fence::kStrict && !process.frozen &&
                       !(fence_void_ && *fence_void_ >= since);
+  if (outdated_by_a_leap(name)) return true;
   // Also those that a Commit sent before the server's goodbye starts after it.
   if (!strict && (is_off || goodbyes_.contains(process.run))) return true;
   // One that leaves has ended its stream for good, as far as the server can tell.
