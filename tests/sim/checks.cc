@@ -79,6 +79,9 @@ void Checks::server_leapt(Duration length) {
 void Checks::server_stepped(const rendezvous::Event& event,
                             const std::vector<rendezvous::Action>& actions, bool torn) {
   if (const auto* said = std::get_if<rendezvous::AgentSaid>(&event)) {
+    if (std::holds_alternative<Leave>(said->message.body)) {
+      unread_leaves_.erase(said->message.envelope.node);
+    }
     const bool joins = std::holds_alternative<Join>(said->message.body);
     if (joins && !torn) check_join(said->session, actions);
     const bool beats = std::holds_alternative<Heartbeat>(said->message.body);
@@ -114,7 +117,9 @@ void Checks::server_stepped(const rendezvous::Event& event,
       if (const auto* body = std::get_if<Commit>(&message.body)) {
         check_commit(message, *body);
         met_.try_emplace({envelope.run, envelope.generation}, members_);
-        began_.try_emplace({envelope.run, envelope.generation}, clock_.now());
+        const bool is_new =
+            began_.try_emplace({envelope.run, envelope.generation}, clock_.now()).second;
+        if (is_new) unread_leaves_.clear();
       }
       if (const auto* body = std::get_if<Prepare>(&message.body)) check_prepare(message, *body);
       if (const auto* body = std::get_if<OutcomeNotice>(&message.body)) {
@@ -337,14 +342,16 @@ void Checks::check_outcome(const RunId& run, const Outcome& outcome, const char*
 }
 
 // Workers that fail over others that were told to stop are no failure of the generation. The server
-// cannot know it where ages are not exact, or where it has forgotten the stop (its end voids them).
+// cannot know it where ages are not exact, where it has forgotten the stop (its end voids them), or
+// where a node left and its stream took that along.
 void Checks::check_failed_generation(const rendezvous::Emit& emit,
                                      const event::GenerationFailed& failed) {
   const FailureKind kind = failed.first_cause.kind;
   const bool of_worker = kind != FailureKind::kNodeLost && kind != FailureKind::kSpawn;
   const Generation generation = emit.event.generation.value_or(kNoGeneration);
   const auto began = began_.find({emit.run, generation});
-  const bool exact = began != began_.end() && inexact_until_ < began->second;
+  const bool exact =
+      began != began_.end() && inexact_until_ < began->second && unread_leaves_.empty();
   if (exact) ++tally["generations whose first cause is exact"];
   if (exact && of_worker && !disturbed_.contains({emit.run, generation})) {
     fail("F5: generation " + std::to_string(generation) + " is said to have failed on " +

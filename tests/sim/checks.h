@@ -209,6 +209,7 @@ class Checks {
   std::map<SessionId, NodeName> streams_;
   std::map<NodeName, Instant> stream_lost_;       // of those without a stream: since when
   std::set<NodeName> left_;                       // said Leave
+  std::set<NodeName> unread_leaves_;              // leave, and no server has read it
   std::set<NodeName> confined_;                   // sit out, as the events say
   std::set<std::pair<RunId, NodeName>> drained_;  // … and go for good, until they join anew
   std::set<std::pair<RunId, Generation>> disturbed_;

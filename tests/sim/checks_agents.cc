@@ -31,6 +31,7 @@ void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
     }
     if (std::holds_alternative<Evicted>(said->message.body)) ++tally["evictions"];
   }
+  if (std::holds_alternative<agent::SignalReceived>(event)) unread_leaves_.insert(node.name);
   note_stops(record, event);
   const bool port_failed = std::holds_alternative<agent::MasterPortFailed>(event);
   if (port_failed || std::holds_alternative<agent::MasterPortHeld>(event)) {
