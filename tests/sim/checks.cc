@@ -27,6 +27,7 @@ void Checks::server_started() {
     for (const auto& [session, node] : streams_)
       stream_lost_.try_emplace(node, clock_.now());
     streams_.clear();
+    current_stream_.clear();
     return;
   }
   if (!after_loss_) ranges_.clear();
@@ -35,6 +36,7 @@ void Checks::server_started() {
   server_.started = clock_.now();
   members_.clear();
   streams_.clear();
+  current_stream_.clear();
   stream_lost_.clear();
   left_.clear();
   met_.clear();
@@ -105,6 +107,7 @@ void Checks::server_stepped(const rendezvous::Event& event,
       if (std::holds_alternative<JoinAccepted>(message.body)) {
         members_.insert(envelope.node);
         accepted_[envelope.node] = clock_.now();
+        current_stream_[envelope.node] = send->session;
         // The same agent that comes back goes on leaving.
         Incarnation& known = incarnation_[envelope.node];
         if (std::exchange(known, envelope.incarnation) != envelope.incarnation) {
@@ -169,10 +172,11 @@ void Checks::note_streams(const rendezvous::Event& event) {
     if (stream == streams_.end()) return;
     const NodeName node = stream->second;
     streams_.erase(stream);
-    for (const auto& [session, name] : streams_) {
-      if (name == node) return;
+    // One that it replaced may end long after it.
+    const auto current = current_stream_.find(node);
+    if (current == current_stream_.end() || current->second == lost->session) {
+      stream_lost_[node] = clock_.now();
     }
-    stream_lost_[node] = clock_.now();
   }
 }
 

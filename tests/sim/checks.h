@@ -207,6 +207,7 @@ class Checks {
   std::set<NodeName> members_;                     // nodes that the current server ever accepted
   std::map<std::pair<RunId, Generation>, std::set<NodeName>> met_;  // … when it committed
   std::map<SessionId, NodeName> streams_;
+  std::map<NodeName, SessionId> current_stream_;  // accepted last
   std::map<NodeName, Instant> stream_lost_;       // of those without a stream: since when
   std::set<NodeName> left_;                       // said Leave
   std::set<NodeName> unread_leaves_;              // leave, and no server has read it
