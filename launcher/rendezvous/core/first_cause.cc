@@ -43,17 +43,27 @@ int evidence(const Cause& cause) {
 
 bool earlier_on_node(const Cause& a, const Cause& b) {
   if (a.failure.secondary != b.failure.secondary) return !a.failure.secondary;
-  // A loss has no place in the wait set; whatever was reported happened before it.
-  if (is_loss(a) != is_loss(b)) return !is_loss(a);
   return a.order < b.order;
+}
+
+// A loss has no place in the wait set. What a node reported was before it, but for what happened
+// when the node was lost already: it came back, and what ended on it had followed the others.
+bool loss_was_first(const Cause& loss, const Cause& other) {
+  if (is_loss(other)) return loss.happened < other.happened;
+  return other.failure.secondary || other.happened >= loss.reported;
 }
 
 // The earliest of each node, by node.
 std::map<NodeName, const Cause*> first_of_nodes(const std::vector<const Cause*>& causes) {
   std::map<NodeName, const Cause*> firsts;
-  for (const Cause* cause : causes) {
-    const auto [at, is_new] = firsts.emplace(cause->failure.node, cause);
-    if (!is_new && earlier_on_node(*cause, *at->second)) at->second = cause;
+  for (const bool losses : {false, true}) {
+    for (const Cause* cause : causes) {
+      if (is_loss(*cause) != losses) continue;
+      const auto [at, is_new] = firsts.emplace(cause->failure.node, cause);
+      if (is_new) continue;
+      const auto earlier = losses ? loss_was_first : earlier_on_node;
+      if (earlier(*cause, *at->second)) at->second = cause;
+    }
   }
   return firsts;
 }

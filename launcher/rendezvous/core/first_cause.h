@@ -34,8 +34,8 @@ struct Verdict {
 // Causes of different nodes closer than this cannot be put in order by time.
 inline constexpr Duration kOrderDoubt = 50ms;
 
-// nullopt for no causes. Rules: a lost node outranks exits elsewhere (its own earlier exit
-// outranks its loss); primaries before secondaries; within a node its wait set's order; between
+// nullopt for no causes. Rules: a lost node outranks exits elsewhere (its own exit outranks its
+// loss, unless it was lost already when that happened); primaries before secondaries; within a node its wait set's order; between
 // nodes time, and within kOrderDoubt evidence: the kernel's signal or OOM, then own non-zero
 // exit, then abort, with `ambiguous` set. At most `victims_kept` victims are returned.
 std::optional<Verdict> settle_first_cause(const std::vector<Cause>& causes,

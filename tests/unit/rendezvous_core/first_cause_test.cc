@@ -106,6 +106,20 @@ TEST_CASE("a lost node outranks exits elsewhere") {
   CHECK(found.kind == FailureKind::kNodeLost);
 }
 
+TEST_CASE("a node that was lost and came back: what ended on it since then followed") {
+  Cause gone = loss("b", 1s);
+  gone.reported = {3s};
+  CHECK(first({gone, cause("b", 2, FailureKind::kExit, 1, 3500ms)}).kind == FailureKind::kNodeLost);
+  CHECK(first({gone, cause("b", 2, FailureKind::kExit, 1, 2s)}).rank == 2U);
+  // Of several the wait set's first is looked at, whatever the ages say of the others.
+  CHECK(first({gone, cause("b", 3, FailureKind::kExit, 1, 2s, 8),
+               cause("b", 2, FailureKind::kExit, 1, 4s, 7)})
+            .kind == FailureKind::kNodeLost);
+  Cause again = loss("b", 4s);
+  again.reported = {5s};
+  CHECK(first({again, gone}).kind == FailureKind::kNodeLost);
+}
+
 TEST_CASE("victims are bounded") {
   std::vector<Cause> causes;
   for (std::uint32_t rank = 0; rank < 100; ++rank) {
