@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <deque>
+#include <functional>
 #include <random>
 #include <unistd.h>
 #include <utility>
@@ -87,6 +88,8 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   void deadline_passed();
   void open_link();
   void link_said(ServerMessage message);
+  void heard(Event event);
+  void after_a_look(std::function<void()> then);
   void flush_console(void (State::*next)());
   void finish_output();
   void last_output_taken();
@@ -135,6 +138,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   std::deque<Event> inbox;
   bool stepping = false;
   bool link_is_up = false;
+  std::uint64_t link_life = 0;  // of streams: what is heard of an earlier one counts no more
   bool connect_pending = false;
   bool finished = false;
   bool hurried = false;  // by a signal
@@ -212,7 +216,11 @@ void AgentRunner::State::arm_deadline() {
     if (!state) return;
     // Facts that arrived come before deadlines (a stalled process finds both at once).
     boost::asio::post(state->io, [self] {
-      if (const auto late = self.lock()) late->deadline_passed();
+      const auto late = self.lock();
+      if (!late) return;
+      late->after_a_look([self] {
+        if (const auto later = self.lock()) later->deadline_passed();
+      });
     });
   });
 }
@@ -230,12 +238,13 @@ void AgentRunner::State::deadline_passed() {
 }
 
 void AgentRunner::State::open_link() {
+  ++link_life;
   ServerLink::Callbacks callbacks;
   callbacks.up = [self = weak_from_this()] {
     const auto state = self.lock();
     if (!state) return;
     state->link_is_up = true;
-    state->post(LinkUp{});
+    state->heard(LinkUp{});
   };
   callbacks.said = [self = weak_from_this()](ServerMessage message) {
     if (const auto state = self.lock()) state->link_said(std::move(message));
@@ -245,7 +254,7 @@ void AgentRunner::State::open_link() {
     if (!state) return;
     state->link_is_up = false;
     if (state->options.store.link_down) state->options.store.link_down();
-    state->post(LinkDown{std::move(reason), speaks_muster});
+    state->heard(LinkDown{std::move(reason), speaks_muster});
   };
   callbacks.store_said = [self = weak_from_this()](const StoreReply& reply) {
     const auto state = self.lock();
@@ -258,7 +267,24 @@ void AgentRunner::State::link_said(ServerMessage message) {
   if (std::holds_alternative<JoinAccepted>(message.body) && options.store.link_up) {
     options.store.link_up(link.get());
   }
-  post(ServerSaid{std::move(message)});
+  heard(ServerSaid{std::move(message)});
+}
+
+// A stop order may be there because ranks elsewhere failed over a worker of ours that ended before
+// it: that end must be read first, or it would be taken for what the order did.
+void AgentRunner::State::heard(Event event) {
+  after_a_look([self = weak_from_this(), life = link_life, event = std::move(event)] {
+    const auto state = self.lock();
+    if (state && state->link_life == life) state->post(event);
+  });
+}
+
+// After whatever the loop's next look at descriptors finds; those who call this stay in order. Two
+// turns, since what is posted comes before what that look finds.
+void AgentRunner::State::after_a_look(std::function<void()> then) {
+  boost::asio::post(io, [this, self = weak_from_this(), then = std::move(then)] {
+    if (const auto state = self.lock()) boost::asio::post(io, then);
+  });
 }
 
 // ------------------------------------------------------------------ actions
@@ -277,6 +303,7 @@ void AgentRunner::State::operator()(const Connect& order) {
 }
 
 void AgentRunner::State::operator()(const Disconnect&) {
+  ++link_life;
   connect_pending = false;
   connect_timer.cancel();
   if (link_is_up && options.store.link_down) options.store.link_down();
