@@ -2,6 +2,7 @@
 //
 // `muster run`: everything that can be refused is refused here, before the first fork; then the
 // process splits into guardian and agent.
+#include <csignal>
 #include <unistd.h>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "launcher/commands/registry.h"
 #include "launcher/commands/run_job.h"
 #include "launcher/commands/text.h"
+#include "proto/base/check.h"
 
 namespace muster::launcher {
 namespace {
@@ -121,6 +123,24 @@ int make_plan(CommandLine& line, RunPlan& plan) {
   return 0;
 }
 
+// What would end this process by default is held back from the moment that there is a folder to
+// leave behind, until guardian and agent take it.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigset_t held;
+    sigemptyset(&held);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
+      sigaddset(&held, signal);
+    MUSTER_CHECK(sigprocmask(SIG_BLOCK, &held, &before_) == 0);
+  }
+  // As it was at the start: what workers get.
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t before_{};
+};
+
 // What jobs whose guardian and agent were killed in one instant could not remove themselves.
 void clear_up_after_the_killed(const RunPlan& plan, const std::string& registry) {
   sweep_registry(registry);
@@ -181,6 +201,7 @@ int run_command(const Words& words) {
   if (const int code = check_outputs(*line, plan); code != 0) return code;
   tell_notes(*line, plan);
 
+  const HeldSignals held;
   if (const absl::Status logs = check_logs(plan); !logs.ok()) {
     return refuse(cat("--log-dir: ", logs.message()));
   }
@@ -194,9 +215,12 @@ int run_command(const Words& words) {
   plan.folder = folder->path();
   plan.scratch = plan.folder + "/w";
   const std::string registry = registry_path(plan.environment);
-  const int code =
-      agent::run_guarded([&plan](const agent::Guarded& guarded) { return run_job(plan, guarded); },
-                         [&] { clear_up_after_the_killed(plan, registry); });
+  const int code = agent::run_guarded(
+      [&](agent::Guarded guarded) {
+        guarded.start.mask = held.before();
+        return run_job(plan, guarded);
+      },
+      [&] { clear_up_after_the_killed(plan, registry); });
   agent::remove_scratch(plan.folder);
   // An agent that was killed has left its entry.
   if (code == agent::kAgentKilledExitCode) sweep_registry(registry);

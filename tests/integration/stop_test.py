@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Being stopped, in every phase and way: codes, grace, stop file, and nothing left behind."""
+"""Being stopped: which signal reaches whom, codes, grace, budget, stop file, and nothing left."""
+import datetime
 import os
 import signal
-import socket
 import time
 
-from harness import PATIENCE, MusterCase, alive, free_port, main, until
+from harness import MUSTER, SOURCE, MusterCase, Process, alive, main, until
+
+
+def unix_time(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
 
 WAIT = "trap '' TERM\nwhile :; do sleep 0.05; done\n"
 
@@ -117,100 +122,126 @@ class Signals(MusterCase):
         job.signal(signal.SIGUSR1)
         self.assertEqual(job.code(), 0, job.err)
 
-    def test_ignored_hup_stays_ignored(self):
-        script = self.script("touch up\nwhile [ ! -e go ]; do sleep 0.01; done\n")
-        wrapper = self.script(f"trap '' HUP\nexec {self.muster_path()} run --standalone {script}\n",
+    def test_ignored_signals_stay_ignored_and_term_does_not(self):
+        # As nohup and a shell's `&` leave them; the worker finds them ignored too.
+        script = self.script("grep SigIgn /proc/$$/status > ignored.new; mv ignored.new ignored\n"
+                             "while :; do sleep 0.01; done\n")
+        wrapper = self.script(f"trap '' HUP INT QUIT\nexec {MUSTER} run --standalone {script}\n",
                               "nohup.sh")
-        from harness import Process
         job = Process(self, [wrapper])
-        until(lambda: os.path.exists(self.path("up")), "the worker")
-        job.signal(signal.SIGHUP)
-        open(self.path("go"), "w", encoding="utf-8").close()
+        until(lambda: os.path.exists(self.path("ignored")), "the worker")
+        ignored = int(self.read("ignored").split()[1], 16)
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            self.assertTrue(ignored >> (number - 1) & 1, number.name)
+            job.signal(number)
+        # Had one of them counted, this would be the second and the code the first one's.
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.code(), 143, job.err)
+
+    def test_the_budget_is_shorter_than_the_grace(self):
+        # 5 s from signal to exit: the workers have all of it but the three that the agent keeps.
+        job = self.running(self.script("touch up.$RANK\n" + WAIT), *self.PATIENT,
+                           "--stop-budget", "5s")
+        until(lambda: all(os.path.exists(self.path(f"up.{rank}")) for rank in range(2)), "both")
+        start = time.monotonic()
+        self.ends_soon(job, signal.SIGTERM, 143, own=2)
+        self.assertGreater(time.monotonic() - start, 1.9)
+
+
+class Groups(MusterCase):
+    """The leader ends with the signal, its group lives on: it has the signal and the rest."""
+
+    LEADER = "%s &\necho $! > child.new; mv child.new child\nwait\n"
+
+    def started(self, child, *arguments):
+        path = self.script(child, "child.sh")
+        job = self.run_job("--standalone", *arguments, self.script(self.LEADER % path))
+        until(lambda: os.path.exists(self.path("up")) and os.path.exists(self.path("child")),
+              "the child's trap")
+        (leader,) = self.until_event(job, "worker_started")
+        return job, leader["pid"], int(self.read("child"))
+
+    def test_who_works_on_after_the_signal_is_let(self):
+        job, leader, child = self.started(
+            "trap 'echo told >> told' TERM\n: > up\n"
+            "while [ ! -e go ]; do sleep 0.01; done\necho saved > saved\n", *self.PATIENT)
+        job.signal(signal.SIGTERM)
+        until(lambda: os.path.exists(self.path("told")), "the group's signal")
+        self.assertFalse(alive(leader))
+        self.assertTrue(alive(child))
+        self.script("", "go")
+        self.assertEqual(job.code(), 143, job.err)
+        self.assertEqual((self.read("saved"), self.read("told")), ("saved\n", "told\n"))
+
+    def test_who_does_not_mind_it_is_killed_when_the_grace_is_over(self):
+        job, _, child = self.started("trap ': > told' TERM\n: > up\n"
+                                     "while :; do sleep 0.01; done\n",
+                                     *self.PATIENT, "--stop-grace", "1s")
+        start = time.monotonic()
+        self.ends_soon(job, signal.SIGTERM, 143, own=1)
+        self.assertGreater(time.monotonic() - start, 0.9)
+        self.assertTrue(os.path.exists(self.path("told")))
+        self.assertFalse(alive(child))
+
+    def test_what_a_worker_that_ended_well_left_behind_has_a_grace(self):
+        # Also where it has left session and parent: it is the worker's all the same.
+        child = self.script("trap ': > told; exit' TERM\n: > up\nwhile :; do sleep 0.01; done\n",
+                            "child.sh")
+        script = self.script(f"(setsid {child} &)\nwhile [ ! -e up ]; do sleep 0.01; done\n")
+        job = self.run_job("--standalone", *self.PATIENT, "--stop-grace", "1s", script)
+        ended = self.until_event(job, "worker_exited")
+        self.assertEqual(ended[0]["exit_code"], 0)
+        self.assertEqual(job.code(), 0, job.err)
+        told = os.stat(self.path("told")).st_mtime
+        self.assertGreater(told - unix_time(ended[0]["ts"]), 0.9)
+        self.assertIn("processes that it started run on", job.err)
+
+    def test_adopted_orphans_are_reaped_while_the_job_runs(self):
+        orphans = 40
+        job = self.run_job("--standalone", self.script(
+            f"for i in $(seq {orphans}); do (sh -c 'echo $$ >> orphans' &); done\n"
+            "while [ ! -e go ]; do sleep 0.01; done\n"))
+        def all_written():
+            return os.path.exists(self.path("orphans")) and \
+                len(self.read("orphans").split()) == orphans
+        until(all_written, "the orphans")
+        # Zombies too: a pid that is not reaped stays in /proc.
+        pids = self.read("orphans").split()
+        until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), "all to be reaped")
+        self.assertIsNone(job.popen.poll())
+        self.script("", "go")
         self.assertEqual(job.code(), 0, job.err)
 
-    @staticmethod
-    def muster_path():
-        from harness import MUSTER
-        return MUSTER
 
+class OrderedStop(MusterCase):
+    """A stop that the server orders: who reports progress has half of the grace for the file."""
 
-class EveryPhase(MusterCase):
-    """Ctrl-C ends `muster run` within a second and the workers' own grace, whatever it is at."""
+    # Deaf to the signal; leaves when the file asks.
+    REPORTS = f"""exec python3 -c '
+import os, signal, sys, time
+sys.path.insert(0, "{os.path.join(SOURCE, "worker_runtime")}")
+from progress import report
+signal.signal(signal.SIGTERM, lambda *_: open("signalled", "w").close())
+report(7)
+while not os.path.exists(os.environ["MUSTER_STOP_FILE"]):
+    time.sleep(0.01)
+'
+"""
 
-    def networked(self, *arguments, nnodes="2", port=None):
-        return self.run_job("--nnodes", nnodes, "--rdzv-endpoint",
-                            f"127.0.0.1:{port or free_port()}", "--rdzv-id", "phases",
-                            *self.PATIENT, *arguments)
+    def test_the_stop_file_comes_half_a_grace_before_the_signal(self):
+        job = self.run_job("--standalone", *self.PATIENT, "--heartbeat", "100ms",
+                           self.script(self.REPORTS))
 
-    @staticmethod
-    def until_handles(pid, number):
-        """Waits until a process no longer has the default action for a signal."""
-        def ready():
-            with open(f"/proc/{pid}/status", encoding="ascii") as file:
-                fields = dict(line.split(":\t") for line in file if line.startswith(("SigBlk", "SigCgt")))
-            return any(int(value, 16) >> (number - 1) & 1 for value in fields.values())
-        until(ready, f"process {pid} to handle signal {number}")
-
-    def test_before_a_server_answers(self):
-        job = self.networked("--rdzv-conf", "is_host=0", "/bin/true")
-        # The agent handles signals before it looks for the server.
-        self.until_handles(job.agent(), signal.SIGINT)
-        self.ends_soon(job, signal.SIGINT, 130)
-
-    def test_while_the_server_does_not_answer(self):
-        with socket.socket() as mute:
-            mute.bind(("127.0.0.1", 0))
-            mute.listen()
-            job = self.networked("--rdzv-conf", "is_host=0", "/bin/true",
-                                 port=mute.getsockname()[1])
-            mute.settimeout(PATIENCE)
-            with mute.accept()[0]:
-                self.ends_soon(job, signal.SIGINT, 130)
-
-    def test_waiting_for_other_nodes(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            job = self.networked("/bin/true")
-            self.until_event(job, "node_joined")
-            self.ends_soon(job, number, 128 + number)
-
-    def test_in_the_last_call(self):
-        job = self.networked("/bin/true", nnodes="1:2")
-        self.until_event(job, "node_joined")
-        self.ends_soon(job, signal.SIGINT, 130)
-
-    def test_running(self):
-        job = self.networked("/bin/sleep", "600", nnodes="1")
-        self.until_event(job, "generation_running")
-        self.ends_soon(job, signal.SIGINT, 130)
-
-    def test_in_the_pause_before_a_restart(self):
-        job = self.networked("--max-restarts", "9", "--restart-backoff", "300s", "/bin/false",
-                             nnodes="1")
-        # The pauses double; whoever is slow finds the next one.
-        until(lambda: any(event["delay_s"] >= 1.5 for event in self.events(job, "restart_scheduled")),
-              "a pause")
-        self.ends_soon(job, signal.SIGINT, 130)
-
-    def test_while_workers_are_torn_down_after_a_failure(self):
-        job = self.run_job("--standalone", "--nproc-per-node", "2", "--max-restarts", "9",
-                           "--stop-grace", "1s", self.script(
-            "[ $RANK = 1 ] && { while [ ! -e up ]; do sleep 0.01; done; exit 1; }\n"
-            "trap 'touch torn' TERM INT\ntouch up\nwhile :; do sleep 0.01; done\n"))
-        until(lambda: os.path.exists(self.path("torn")), "the tear-down")
-        # The grace that runs goes on: the worker is not given a second one.
-        self.ends_soon(job, signal.SIGINT, 130, own=1)
-
-    def test_after_the_server_was_lost(self):
-        port = free_port()
-        server = self.muster("rendezvous", "--listen", f"127.0.0.1:{port}",
-                             "--state-dir", self.path("server"))
-        until(lambda: str(port) in server.out + server.err, "the server's line")
-        job = self.networked("--log-level", "info", "/bin/sleep", "600", nnodes="1", port=port)
-        self.until_event(job, "generation_running")
-        server.signal(signal.SIGKILL)
-        server.code()
-        until(lambda: "lost the stream" in job.err, "the agent to notice")
-        self.ends_soon(job, signal.SIGINT, 130)
+        def reported():
+            status = self.muster("status", "--json")
+            status.code()
+            return '"step":7' in status.out.replace(" ", "")
+        until(reported, "the step to be known")
+        stop = self.muster("stop")
+        self.assertEqual(stop.code(), 0, stop.err)
+        # Half of 300 s would be longer than anybody waits here.
+        self.assertEqual(job.code(), 143, job.err)
+        self.assertFalse(os.path.exists(self.path("signalled")))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ endfunction()
 
 muster_integration(standalone_test integration 300)
 muster_integration(stop_test integration 300)
+muster_integration(phases_test integration 300)
 muster_integration(nothing_left_test integration 300)
 muster_integration(limits_test integration 300)
 muster_integration(clock_test integration 300)
