@@ -50,7 +50,10 @@ Failure to_failure(const WorkerExited& report, const NodeName& node) {
   if (report.pid != 0) failure.pid = report.pid;
   switch (report.status.kind) {
     case ExitStatus::Kind::kExited: failure.exit_code = report.status.value; break;
-    case ExitStatus::Kind::kSignaled: failure.signal = report.status.value; break;
+    case ExitStatus::Kind::kSignaled:
+      failure.signal = report.status.value;
+      failure.core_dumped = report.status.core_dumped;
+      break;
     case ExitStatus::Kind::kExecFailed:
       failure.exit_code = spawn_exit_code(report.status.value);
       break;

@@ -38,7 +38,9 @@ std::string how_it_failed(const Failure& failure) {
   switch (failure.kind) {
     case FailureKind::kExit:
       return "exited with code " + std::to_string(failure.exit_code.value_or(1));
-    case FailureKind::kSignal: return "was killed by " + signal_name(failure.signal.value_or(0));
+    case FailureKind::kSignal:
+      return "was killed by " + signal_name(failure.signal.value_or(0)) +
+             (failure.core_dumped ? " (core dumped)" : "");
     case FailureKind::kOom: return "was killed for memory (OOM)";
     case FailureKind::kHang: return "hangs";
     case FailureKind::kSpawn: return "could not be started";

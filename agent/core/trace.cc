@@ -28,7 +28,8 @@ std::string head(const Envelope& envelope) {
 std::string in_words(const ExitStatus& status) {
   switch (status.kind) {
     case ExitStatus::Kind::kExited: return "exit " + n(status.value);
-    case ExitStatus::Kind::kSignaled: return signal_name(status.value);
+    case ExitStatus::Kind::kSignaled:
+      return signal_name(status.value) + (status.core_dumped ? " (core dumped)" : "");
     case ExitStatus::Kind::kExecFailed: return "exec failed";
   }
   return "";

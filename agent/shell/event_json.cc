@@ -35,6 +35,7 @@ Json failure_json(const Failure& failure) {
   out["kind"] = to_word(failure.kind);
   put_if(out, "exit_code", failure.exit_code);
   if (failure.signal) out["signal"] = signal_name(*failure.signal);
+  if (failure.core_dumped) out["core_dumped"] = true;
   if (!failure.detail.empty()) out["detail"] = failure.detail;
   out["stderr_tail"] = failure.stderr_tail;
   out["ambiguous"] = failure.ambiguous;

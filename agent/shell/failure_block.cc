@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "agent/core/stop_ladder.h"
 #include "agent/shell/error_file.h"
 
 namespace muster::agent {
@@ -38,6 +39,15 @@ std::string signal_meaning(int number) {
 std::string signal_words(int number) {
   const std::string meaning = signal_meaning(number);
   return signal_name(number) + (meaning.empty() ? "" : " (" + meaning + ")");
+}
+
+// Of a worker that it ended; muster's own SIGKILL is a victim's, and said to be so.
+std::string ending_words(const Failure& failure) {
+  const int number = failure.signal.value_or(0);
+  if (number == kSigKill && !failure.torn_down) {
+    return signal_name(number) + " (killed; no out-of-memory kill was seen)";
+  }
+  return signal_words(number) + (failure.core_dumped ? ", core dumped" : "");
 }
 
 // 143 and the like: what a shell makes of a child that a signal ended.
@@ -85,15 +95,16 @@ std::string victim_words(const Failure& victim) {
   return "failed after the first cause, " + failure_words(victim);
 }
 
-// Kinds whose detail is what the kernel said of devices; failure_words() has that of the others.
-bool detail_is_of_devices(FailureKind kind) {
+// Kinds whose detail is what the kernel said, of devices or of memory; failure_words() has that of
+// the others.
+bool detail_is_the_kernels(FailureKind kind) {
   return kind == FailureKind::kExit || kind == FailureKind::kSignal || kind == FailureKind::kOom;
 }
 
 std::string cause_lines(const Failure& cause) {
   std::string out = "  first cause: " + failure_place(cause) + ": " + failure_words(cause) + "\n";
-  if (!cause.detail.empty() && detail_is_of_devices(cause.kind)) {
-    out += "  device: " + plain(cause.detail) + "\n";
+  if (!cause.detail.empty() && detail_is_the_kernels(cause.kind)) {
+    out += "  kernel: " + plain(cause.detail) + "\n";
   }
   if (cause.ambiguous) out += "  (other failures came too close to it to be sure)\n";
   if (cause.secondary) out += "  (it says itself that another rank's failure ended it)\n";
@@ -109,7 +120,7 @@ std::string cause_lines(const Failure& cause) {
 std::string failure_words(const Failure& failure) {
   switch (failure.kind) {
     case FailureKind::kExit: return exit_words(failure.exit_code.value_or(0));
-    case FailureKind::kSignal: return "ended by " + signal_words(failure.signal.value_or(0));
+    case FailureKind::kSignal: return "ended by " + ending_words(failure);
     case FailureKind::kOom: return "killed because memory ran out";
     case FailureKind::kHang:
       return "made no progress" + (failure.detail.empty() ? "" : ": " + plain(failure.detail));

@@ -134,6 +134,7 @@ struct Failure {
   bool ambiguous = false;        // another cause was too close to tell
   bool torn_down = false;        // a victim that ended after our own stop signal
   bool operator==(const Failure&) const = default;
+  bool core_dumped = false;      // kSignal: the kernel wrote a core dump
 };
 
 enum class OutcomeKind : std::uint8_t {

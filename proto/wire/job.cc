@@ -277,6 +277,7 @@ void write(const Failure& from, v1::Failure& to) {
   to.set_secondary(from.secondary);
   to.set_ambiguous(from.ambiguous);
   to.set_torn_down(from.torn_down);
+  to.set_core_dumped(from.core_dumped);
 }
 
 Failure read(const v1::Failure& from, Border& border) {
@@ -296,6 +297,7 @@ Failure read(const v1::Failure& from, Border& border) {
   to.secondary = from.secondary();
   to.ambiguous = from.ambiguous();
   to.torn_down = from.torn_down();
+  to.core_dumped = from.core_dumped();
   return to;
 }
 

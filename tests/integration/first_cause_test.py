@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank's crash, and its peers' ends right after: the first one is named, always."""
 import os
+import re
+import resource
 
 from harness import MusterCase, main, until
 
@@ -42,6 +44,24 @@ class FirstCause(MusterCase):
             with self.subTest(number=number, culprit=culprit):
                 rank, code, text = self.blamed(culprit, number)
                 self.assertEqual((rank, code), (culprit, 7), text)
+
+
+class CoreDump(MusterCase):
+    def test_a_core_dump_is_told(self):
+        with open("/proc/sys/kernel/core_pattern", encoding="utf-8") as file:
+            pattern = file.read().strip()
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        if hard == 0 or "/" in pattern or pattern.startswith("|"):
+            self.skipTest(f"no core dumps in the working directory: limit {hard}, {pattern}")
+        for limit, words in (("unlimited", " (core dumped)"), ("0", "")):
+            with self.subTest(limit=limit):
+                job = self.run_job("--standalone",
+                                   self.script(f"ulimit -c {limit}; kill -SEGV $$\n"))
+                self.assertEqual(job.code(), 139, job.err)
+                self.assertRegex(job.err, rf"was killed by SIGSEGV{re.escape(words)}\n")
+                self.assertEqual(", core dumped\n" in job.err, bool(words), job.err)
+                (failed,) = self.events(job, "generation_failed")
+                self.assertEqual(failed["first_cause"].get("core_dumped", False), bool(words))
 
 
 if __name__ == "__main__":

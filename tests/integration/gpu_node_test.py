@@ -98,7 +98,7 @@ class GpuNode(MusterCase):
         job = self.node(MUSTER, "run", "--standalone", "--nproc-per-node", "gpu",
                         self.script(WORKER))
         self.assertEqual(job.code(), 5, job.err)
-        self.assertIn("\n  device: GPU 0000:1c:00: Xid 79, ", job.err)
+        self.assertIn("\n  kernel: GPU 0000:1c:00: Xid 79, ", job.err)
         self.assertEqual(self.looks(), 0)  # no restart: nobody waits
 
     def test_a_mask_hides_devices(self):

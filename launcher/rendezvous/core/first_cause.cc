@@ -143,6 +143,7 @@ Failure to_failure(const WorkerExited& exited, const NodeName& node) {
     case ExitStatus::Kind::kSignaled:
       failure.kind = exited.oom ? FailureKind::kOom : FailureKind::kSignal;
       failure.signal = exited.status.value;
+      failure.core_dumped = exited.status.core_dumped;
       break;
     case ExitStatus::Kind::kExecFailed:
       failure.kind = FailureKind::kSpawn;
@@ -183,6 +184,7 @@ std::string describe(const Failure& failure) {
       break;
     case FailureKind::kSignal:
       text += " was killed by " + signal_name(failure.signal.value_or(0));
+      if (failure.core_dumped) text += " (core dumped)";
       break;
     case FailureKind::kOom: text += " was killed for lack of memory"; break;
     case FailureKind::kHang: text += " made no progress"; break;

@@ -54,9 +54,13 @@ TEST_CASE("a report becomes the first-cause record") {
   CHECK(failure.rank == 5U);
   CHECK(failure.pid == 42);
   CHECK(failure.signal == 11);
+  CHECK_FALSE(failure.core_dumped);
   CHECK_FALSE(failure.exit_code.has_value());
   CHECK(failure.stderr_tail.size() == 4096);
   CHECK(failure.stderr_tail.ends_with("xend"));
+
+  report.status.core_dumped = true;
+  CHECK(to_failure(report, "b").core_dumped);
 
   report.pid = 0;
   report.status = exec_failed(EACCES, "./t", "Permission denied");

@@ -24,6 +24,9 @@ TEST_CASE("a failed generation and what follows, in words") {
   event.body = event::GenerationFailed{failure, {}};
   CHECK(console_line(event) ==
         "generation 0 failed: rank 1 (node b, pid 42) was killed by SIGKILL");
+  failure.signal = 11;
+  failure.core_dumped = true;
+  CHECK(describe(failure) == "rank 1 (node b, pid 42) was killed by SIGSEGV (core dumped)");
   event.body = event::RestartScheduled{1, 3, true, 1200ms};
   CHECK(console_line(event) == "restart 1 of 3 in 1.20 s");
   event.body = event::RestartScheduled{1, 3, false, 0s};

@@ -29,6 +29,8 @@ TEST_CASE("what workers do and are done to is traced with rank, pid and reason")
   ended.order = 5;
   ended.run = 2s;
   CHECK(trace(ended) == "local rank 1 pid 42 ended: SIGSEGV, number 5, ran 2s");
+  ended.status.core_dumped = true;
+  CHECK(trace(ended) == "local rank 1 pid 42 ended: SIGSEGV (core dumped), number 5, ran 2s");
   CHECK(trace(LinkDown{"reset", false}) ==
         "stream to the server is down: reset (what answers is not Muster)");
   CHECK(trace(Finish{76, ExitClass::kServerLost, std::nullopt, "no server"}) ==

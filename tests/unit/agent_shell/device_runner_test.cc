@@ -101,7 +101,7 @@ TEST_CASE("what the kernel said of devices stands with the failure") {
   std::ofstream(job.path("dev/kmsg")) << "4,1,5,-;NVRM: Xid (PCI:0000:1b:00): 63, pid=7, old\n";
   job.config.spec.policy.max_restarts = 0;
   CHECK(job.run().exit_code == 9);
-  CHECK(job.err().find("  device: GPU 0000:1b:00: Xid 79, the GPU has fallen off the bus (pid ") !=
+  CHECK(job.err().find("  kernel: GPU 0000:1b:00: Xid 79, the GPU has fallen off the bus (pid ") !=
         std::string::npos);
   CHECK(job.err().find("Xid 63") == std::string::npos);
   const auto failed = job.events("\"generation_failed\"");

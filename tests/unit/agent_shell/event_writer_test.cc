@@ -65,6 +65,16 @@ TEST_CASE("a line holds the common fields first, then the event's own") {
         R"("ambiguous":false}]})");
 }
 
+TEST_CASE("a core dump is told where there is one") {
+  Failure failure;
+  failure.kind = FailureKind::kSignal;
+  failure.signal = 6;
+  CHECK(render_failure(failure).find("core_dumped") == std::string::npos);
+  failure.core_dumped = true;
+  CHECK(render_failure(failure).find(R"("signal":"SIGABRT","core_dumped":true,)") !=
+        std::string::npos);
+}
+
 TEST_CASE("every event has the fields of the contract") {
   struct Case {
     EventBody body;

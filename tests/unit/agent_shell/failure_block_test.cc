@@ -86,10 +86,10 @@ TEST_CASE("what the kernel said of devices has a line of its own") {
   Failure cause = segfault();
   cause.detail = "GPU 0000:1b:00: Xid 31, GPU memory page fault";
   const std::string text = failure_block("j", failed(cause), 139, "");
-  CHECK(text.find("access)\n  device: GPU 0000:1b:00: Xid 31, GPU memory page fault\n") !=
+  CHECK(text.find("access)\n  kernel: GPU 0000:1b:00: Xid 31, GPU memory page fault\n") !=
         std::string::npos);
   cause.kind = FailureKind::kSpawn;  // there the detail is the reason, and in the first line
-  CHECK(failure_block("j", failed(cause), 127, "").find("device:") == std::string::npos);
+  CHECK(failure_block("j", failed(cause), 127, "").find("kernel:") == std::string::npos);
 }
 
 TEST_CASE("each kind of failure has its words") {
@@ -103,6 +103,14 @@ TEST_CASE("each kind of failure has its words") {
   failure.kind = FailureKind::kSignal;
   failure.signal = 40;
   CHECK(failure_words(failure) == "ended by SIG40");
+  failure.signal = 11;
+  failure.core_dumped = true;
+  CHECK(failure_words(failure) == "ended by SIGSEGV (invalid memory access), core dumped");
+  failure.core_dumped = false;
+  failure.signal = 9;
+  CHECK(failure_words(failure) == "ended by SIGKILL (killed; no out-of-memory kill was seen)");
+  failure.torn_down = true;  // by us
+  CHECK(failure_words(failure) == "ended by SIGKILL (killed)");
   failure.kind = FailureKind::kOom;
   CHECK(failure_words(failure) == "killed because memory ran out");
   failure.detail = "./x: No such file or directory";

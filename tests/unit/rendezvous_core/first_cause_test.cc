@@ -151,6 +151,9 @@ TEST_CASE("exit codes of a run") {
   exited.status.value = 13;
   CHECK(exit_code_of(to_failure(exited, "a")) == 126);
   CHECK_FALSE(to_failure(exited, "a").pid.has_value());
+  exited.status = {ExitStatus::Kind::kSignaled, 11, true, ""};
+  CHECK(describe(to_failure(exited, "a")) ==
+        "rank 0 on node a was killed by SIGSEGV (core dumped)");
   exited.status = {ExitStatus::Kind::kSignaled, 9, false, ""};
   exited.oom = true;
   CHECK(to_failure(exited, "a").kind == FailureKind::kOom);

@@ -156,6 +156,8 @@ Failure RandomMessages::failure() {
   out.error_file = text(2000);
   out.secondary = coin();
   out.ambiguous = coin();
+  out.torn_down = coin();
+  out.core_dumped = coin();
   return out;
 }
 
