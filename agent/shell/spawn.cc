@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "agent/shell/exec_error.h"
 #include "proto/base/job.h"
 
 // The C library's other name for clone: sanitizers put a wrapper before the first, which does in
@@ -150,13 +151,7 @@ std::string with_limit(int error) {
 std::string explain(const SpawnRequest& request, int error, const char* step) {
   if (step != nullptr)
     return std::string("cannot start a process: ") + step + ": " + with_limit(error);
-  std::string text = request.program + ": " + with_limit(error);
-  if (error == ENOENT && ::access(request.program.c_str(), F_OK) == 0) {
-    text = request.program + ": the interpreter it names does not exist";
-  } else if (error == ENOEXEC) {
-    text += " (neither a binary of this machine nor a script with a #! line)";
-  }
-  return text;
+  return explain_exec(request.program, error);
 }
 
 // argv or environment as execve wants it. Pointers into `strings`, which must stay.
