@@ -108,7 +108,7 @@ struct WorkerEnded {
 struct WorkerGone {
   std::uint32_t local_rank = 0;
 };
-// Even SIGKILL did not end it in time (state D); ends in 77.
+// Even SIGKILL did not end it within the order's patience (state D); ends in 77.
 struct WorkerUnkillable {
   std::uint32_t local_rank = 0;
   std::int64_t pid = 0;
@@ -174,6 +174,7 @@ struct SignalWorker {
   std::uint32_t local_rank = 0;
   int signal = 0;
   SignalScope scope = SignalScope::kLeader;
+  Duration patience = 5s;  // SIGKILL: what lives after it is WorkerUnkillable
 };
 struct WriteStopFile {
   std::uint32_t local_rank = 0;

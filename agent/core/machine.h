@@ -186,6 +186,7 @@ struct Agent::State {
   void send_leave();
   void end_with(End end);
   void stop_for_good(int signal, Duration grace);
+  Duration kill_patience() const;
   bool is_last_member() const;
   void finish_if_over();
   void repeated_signal();

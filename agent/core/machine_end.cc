@@ -19,6 +19,12 @@ constexpr int kExitStopped = 143;  // by an operator
 
 // contracts §2: what is left of --stop-budget for the agent itself once its workers are gone.
 constexpr Duration kBudgetReserve = 3s;
+// What SIGKILL does not end at once, it hardly ever ends: a process that the kernel does not let go
+// of. Of the budget's rest, this much is for saying so and for clearing up.
+constexpr Duration kKillPatience = 5s;
+constexpr Duration kLeastKillPatience = 1s;
+constexpr Duration kUnfitReserve = 2s;
+static_assert(kLeastKillPatience + kUnfitReserve <= kBudgetReserve);
 // A terminal may deliver one key press twice (to the group and through the guardian).
 constexpr Duration kSameSignalGap = 100ms;
 constexpr Duration kShortGrace = 2s;
@@ -76,6 +82,13 @@ void Agent::State::stop_for_good(int signal, Duration grace) {
     act(WriteStopFile{worker.local_rank});
   }
   stop_workers(signal, grace);
+}
+
+// Between SIGKILL and giving up; everything after it waits for nothing any more.
+Duration Agent::State::kill_patience() const {
+  if (!signal_) return kKillPatience;
+  const Duration left = signaled_at_ + config_.stop_budget - kUnfitReserve - now_;
+  return std::clamp(left, kLeastKillPatience, kKillPatience);
 }
 
 void Agent::State::leave(int signal, std::string reason) {
@@ -160,8 +173,10 @@ bool Agent::State::is_last_member() const {
 }
 
 std::optional<Instant> Agent::State::outcome_wait_end() const {
-  const bool waits =
-      idle_since_ && signal_ && link_.left && !outcome_ && link_.usable() && is_last_member();
+  // One that is unfit ends with its own code, and has not confirmed its stop.
+  const bool unfit = end_ && end_->exit_class == ExitClass::kUnfit;
+  const bool waits = idle_since_ && signal_ && !unfit && link_.left && !outcome_ &&
+                     link_.usable() && is_last_member();
   if (!waits) return std::nullopt;
   return *idle_since_ + outcome_wait(signals_counted_);
 }

@@ -238,7 +238,7 @@ void Agent::State::drive_ladders() {
       worker.ladder.begin(wanted_signal(), SignalScope::kGroup, now_, now_ + policy_.stop_grace);
     }
     for (const StopLadder::Order& order : worker.ladder.due(now_)) {
-      act(SignalWorker{worker.local_rank, order.signal, order.scope});
+      act(SignalWorker{worker.local_rank, order.signal, order.scope, kill_patience()});
     }
   }
 }

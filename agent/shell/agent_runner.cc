@@ -141,7 +141,8 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   std::uint64_t link_life = 0;  // of streams: what is heard of an earlier one counts no more
   bool connect_pending = false;
   bool finished = false;
-  bool hurried = false;  // by a signal
+  bool told_to_stop = false;  // by a signal
+  bool hurried = false;       // … which is why it ends
   RunResult result;
   RunId run;  // as far as it is known
   std::string last_words;
@@ -163,6 +164,7 @@ void AgentRunner::State::watch_world() {
 }
 
 void AgentRunner::State::signal_arrived(int number) {
+  told_to_stop |= ends_agent(number);
   if (number == SIGWINCH) console.resize_terminals();
   post(SignalReceived{number});
 }
@@ -379,7 +381,8 @@ void AgentRunner::State::operator()(const Finish& order) {
   finished = true;
   result = {order.exit_code, order.exit_class, order.outcome};
   last_words = order.text;
-  hurried |= order.exit_class == ExitClass::kSignal;
+  hurried |= order.exit_class == ExitClass::kSignal ||
+             (order.exit_class == ExitClass::kUnfit && told_to_stop);
   deadline_timer.cancel();
   connect_timer.cancel();
   master_port.release();

@@ -155,6 +155,21 @@ std::vector<pid_t> listed_children(pid_t pid) {
   return children;
 }
 
+// Of a process whose first thread has ended: 'Z' where no other lives.
+char living_thread_state(pid_t pid) {
+  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+  char found = 'Z';
+  for (const pid_t thread : numeric_entries(tasks)) {
+    const auto text = read_file(tasks + "/" + std::to_string(thread) + "/stat", 4096);
+    const std::size_t name_end = text ? text->rfind(')') : std::string::npos;
+    if (name_end == std::string::npos || name_end + 2 >= text->size()) continue;
+    const char state = (*text)[name_end + 2];
+    if (state == 'D') return state;  // the one that holds the process
+    if (state != 'Z' && state != 'X') found = state;
+  }
+  return found;
+}
+
 // Root could kill those of others; a job's processes are its user's.
 bool is_ours(pid_t pid) {
   struct stat info {};
@@ -192,13 +207,15 @@ std::optional<ProcessInfo> read_process(pid_t pid) {
   process.pid = pid;
   constexpr unsigned kExiting = 0x4;  // PF_EXITING; proc(5), field 9
   unsigned flags = 0;
+  int threads = 0;
   unsigned long long start_time = 0;
   const int fields = ::sscanf(text->c_str() + name_end + 1,
                               " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-                              "%*d %*d %llu",
+                              "%d %*d %llu",
                               &process.state, &process.parent, &process.group, &process.session,
-                              &flags, &start_time);
-  if (fields != 6) return std::nullopt;
+                              &flags, &threads, &start_time);
+  if (fields != 7) return std::nullopt;
+  if (process.state == 'Z' && threads > 1) process.state = living_thread_state(pid);
   process.exiting = (flags & kExiting) != 0;
   process.start_time = start_time;
   return process;
@@ -261,7 +278,7 @@ bool signal_process(const ProcessInfo& process, int signal) {
 
 std::size_t kill_all_with_entry(const std::string& entry) {
   constexpr int kPasses = 8;
-  std::set<std::pair<pid_t, std::uint64_t>> killed;
+  std::set<ProcessKey> killed;
   for (int pass = 0; pass < kPasses; ++pass) {
     bool found_new = false;
     for (const pid_t pid : numeric_entries("/proc")) {
@@ -269,17 +286,19 @@ std::size_t kill_all_with_entry(const std::string& entry) {
       if (!process || process->state == 'Z' || pid == ::getpid() || !is_ours(pid)) continue;
       if (!has_environment_entry(pid, entry).value_or(false)) continue;
       if (!signal_process(*process, SIGKILL)) continue;
-      found_new = killed.emplace(pid, process->start_time).second || found_new;
+      found_new = killed.insert(key_of(*process)).second || found_new;
     }
     if (!found_new) break;
   }
   return killed.size();
 }
 
-KillReport kill_all_below_self(Duration limit, const std::set<pid_t>& except) {
+KillReport kill_all_below_self(Duration limit, const std::set<pid_t>& except,
+                               const std::set<ProcessKey>& given_up) {
+  constexpr Duration kGivenUpLimit = 250ms;
   const pid_t self = ::getpid();
-  const Duration deadline = monotonic() + limit;
-  std::set<std::pair<pid_t, std::uint64_t>> known;
+  const Duration begin = monotonic();
+  std::set<ProcessKey> known;
   long pause_ms = 0;
   for (int pass = 0;; ++pass) {
     std::vector<ProcessInfo> living;
@@ -287,19 +306,25 @@ KillReport kill_all_below_self(Duration limit, const std::set<pid_t>& except) {
     const std::uint64_t misses = missed;
     for (const ProcessInfo& process : descendants_of(self, except)) {
       if (process.state == 'Z' || process.state == 'X') {
+        if (process.parent != self) continue;  // its parent is to blame, which is listed too
         zombies = true;
-        if (process.parent == self) ::waitpid(process.pid, nullptr, WNOHANG);
+        ::waitpid(process.pid, nullptr, WNOHANG);
       } else {
         living.push_back(process);
       }
     }
     const bool blind = missed != misses;
+    const bool hopeless = std::all_of(living.begin(), living.end(), [&](const ProcessInfo& one) {
+      return given_up.contains(key_of(one));
+    });
     if (living.empty() && !zombies && !blind) return {};
-    if (monotonic() > deadline) return {std::move(living), blind};
+    const bool wait_on = !hopeless || zombies || blind;
+    if (monotonic() - begin > (wait_on ? limit : std::min(limit, kGivenUpLimit)))
+      return {std::move(living), blind};
     bool found_new = false;
     // A tree that forks faster than it is listed is frozen first, then killed.
     for (const ProcessInfo& process : living) {
-      found_new = known.emplace(process.pid, process.start_time).second || found_new;
+      found_new = known.insert(key_of(process)).second || found_new;
       if (pass > 2) signal_process(process, SIGSTOP);
     }
     for (const ProcessInfo& process : living)

@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <sys/types.h>
+#include <utility>
 #include <vector>
 
 #include "proto/base/time.h"
@@ -23,10 +24,18 @@ struct ProcessInfo {
   pid_t parent = 0;
   pid_t group = 0;
   pid_t session = 0;
-  char state = '?';              // as in /proc/<pid>/stat: R S D T Z …
+  // As in /proc/<pid>/stat: R S D T Z … Of a process whose first thread has ended while another
+  // lives (it cannot be reaped, and shows as a zombie) the state of one that lives.
+  char state = '?';
   bool exiting = false;          // its environment may be gone, its children not yet handed on
   std::uint64_t start_time = 0;  // clock ticks since boot: with pid, names one process
 };
+
+// Names one process: no other has both.
+using ProcessKey = std::pair<pid_t, std::uint64_t>;
+inline ProcessKey key_of(const ProcessInfo& process) {
+  return {process.pid, process.start_time};
+}
 
 // How often this thread could not look for want of descriptors or memory. What it looked for in the
 // meantime may be there although it was not found; callers compare before and after.
@@ -64,8 +73,10 @@ struct KillReport {
 };
 
 // Kills everything below the calling process, `except` and below left out, and reaps what becomes
-// a child of it, until nothing is left or `limit` has passed. Blocks.
+// a child of it, until nothing is left or `limit` has passed. Of `given_up` somebody has waited for
+// the end already: when nothing else is left they have a last quarter of a second. Blocks.
 // REQUIRES: the caller is a child subreaper and nobody else waits for these children.
-KillReport kill_all_below_self(Duration limit, const std::set<pid_t>& except = {});
+KillReport kill_all_below_self(Duration limit, const std::set<pid_t>& except = {},
+                               const std::set<ProcessKey>& given_up = {});
 
 }  // namespace muster::agent

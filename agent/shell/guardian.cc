@@ -82,8 +82,19 @@ class Guard {
     }
   }
 
+  // An agent that ended by itself has waited until nothing is left below it, but for what even
+  // SIGKILL did not end: that is not waited for again.
+  std::set<ProcessKey> given_up() const {
+    std::set<ProcessKey> keys;
+    if (code_ != CLD_EXITED) return keys;
+    for (const ProcessInfo& process : descendants_of(::getpid(), bystanders_)) {
+      if (process.state == 'D') keys.insert(key_of(process));
+    }
+    return keys;
+  }
+
   int finish() {
-    const KillReport report = kill_all_below_self(kKillLimit, bystanders_);
+    const KillReport report = kill_all_below_self(kKillLimit, bystanders_, given_up());
     for (const ProcessInfo& process : report.survivors) {
       print_line("process " + std::to_string(process.pid) + " (state " + process.state +
                  ") cannot be killed");

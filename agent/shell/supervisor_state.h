@@ -27,8 +27,9 @@ struct Supervisor::State {
 
   boost::asio::io_context& io;
   std::map<pid_t, std::shared_ptr<WorkerProcess::State>> workers;  // leaders not yet reaped
-  std::set<pid_t> bystanders;  // children from before; never waited for
-  std::map<std::pair<pid_t, std::uint64_t>, pid_t> owners;  // orphan (pid, start) -> worker
+  std::set<pid_t> bystanders;          // children from before; never waited for
+  std::map<ProcessKey, pid_t> owners;  // orphan -> worker
+  std::set<ProcessKey> given_up;       // SIGKILL did not end them in time
   std::unique_ptr<SignalWatch> child_signal;
   std::uint64_t next_order = 1;
   Duration kill_limit = 5s;
@@ -79,11 +80,12 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   void check_gone();
   void look_again();
   void forget();
-  void send(int signal, SignalScope scope);
+  void send(int signal, SignalScope scope, std::optional<Duration> patience);
   void deliver(int signal, SignalScope scope);
   void kill_pass(SignalScope scope);
   void kill_for_good();
   void watch_kill();
 };
+  void give_up(const std::vector<ProcessInfo>& left);
 
 }  // namespace muster::agent

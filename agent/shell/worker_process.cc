@@ -56,7 +56,7 @@ std::optional<pid_t> Supervisor::State::owner_of(const ProcessInfo& orphan) {
   for (const auto& [pid, worker] : workers) {
     if (orphan.session == pid || orphan.group == pid) return pid;
   }
-  const auto key = std::make_pair(orphan.pid, orphan.start_time);
+  const ProcessKey key = key_of(orphan);
   if (const auto known = owners.find(key); known != owners.end()) return known->second;
   for (const auto& [pid, worker] : workers) {
     if (worker->marker.empty()) continue;
@@ -181,7 +181,7 @@ void WorkerProcess::State::forget() {
   looker.cancel();
 }
 
-void WorkerProcess::State::send(int signal, SignalScope scope) {
+void WorkerProcess::State::send(int signal, SignalScope scope, std::optional<Duration> patience) {
   if (closed || is_gone || leader == 0) return;
   if (signal != SIGKILL) {
     deliver(signal, scope);
@@ -190,7 +190,8 @@ void WorkerProcess::State::send(int signal, SignalScope scope) {
   kill_pass(scope);
   kill_scope = killing ? std::max(kill_scope, scope) : scope;
   killing = true;
-  kill_deadline = IoLoop::now() + supervisor->kill_limit;
+  const Instant deadline = IoLoop::now() + patience.value_or(supervisor->kill_limit);
+  kill_deadline = killing ? std::min(kill_deadline, deadline) : deadline;
   kill_pause = 2ms;
   watch_kill();
 }
@@ -210,14 +211,14 @@ void WorkerProcess::State::deliver(int signal, SignalScope scope) {
 // listed is frozen first.
 void WorkerProcess::State::kill_pass(SignalScope scope) {
   constexpr int kPasses = 8;
-  std::set<std::pair<pid_t, std::uint64_t>> known;
+  std::set<ProcessKey> known;
   for (int pass = 0; pass < kPasses; ++pass) {
     if (scope != SignalScope::kDescendants) return deliver(SIGKILL, scope);
     if (pass == 0) ::kill(-leader, SIGKILL);
     if (pass > 2) deliver(SIGSTOP, SignalScope::kDescendants);
     bool found_new = false;
     for (const ProcessInfo& process : below()) {
-      found_new = known.emplace(process.pid, process.start_time).second || found_new;
+      found_new = known.insert(key_of(process)).second || found_new;
       signal_process(process, SIGKILL);
     }
     if (!found_new) return;
@@ -231,7 +232,7 @@ void WorkerProcess::State::kill_for_good() {
   kill_scope = SignalScope::kDescendants;
   for (int attempt = 0; attempt < kTries; ++attempt) {
     kill_pass(kill_scope);
-    if (!supervisor->undecided() && unkilled().empty()) return;
+    if (reported || (!supervisor->undecided() && unkilled().empty())) return;
     std::this_thread::sleep_for(1ms);
   }
 }
@@ -264,11 +265,7 @@ void WorkerProcess::State::watch_kill() {
       return;
     }
     if (IoLoop::now() >= self->kill_deadline) {
-      self->killing = false;
-      if (std::exchange(self->reported, true) || !self->callbacks.unkillable) return;
-      const ProcessInfo one = left.empty() ? ProcessInfo{.pid = self->leader} : left.front();
-      self->callbacks.unkillable(one.pid, std::string(1, one.state));
-      return;
+      return self->give_up(left);
     }
     self->kill_pass(self->kill_scope);
     self->kill_pause = std::min<Duration>(self->kill_pause * 2, 100ms);
@@ -279,6 +276,15 @@ void WorkerProcess::State::watch_kill() {
 // ------------------------------------------------------------------ Supervisor
 
 Supervisor::Supervisor(boost::asio::io_context& io) : state_(std::make_shared<State>(io)) {
+void WorkerProcess::State::give_up(const std::vector<ProcessInfo>& left) {
+  killing = false;
+  for (const ProcessInfo& process : left)
+    supervisor->given_up.insert(key_of(process));
+  if (std::exchange(reported, true) || !callbacks.unkillable) return;
+  const ProcessInfo one = left.empty() ? ProcessInfo{.pid = leader} : left.front();
+  callbacks.unkillable(one.pid, std::string(1, one.state));
+}
+
   MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
   reserve_looks();
   for (const pid_t child : children_of(::getpid()))
@@ -302,7 +308,8 @@ Supervisor::~Supervisor() {
     worker->timer.cancel();
     worker->looker.cancel();
   }
-  if (state_->started_any) kill_all_below_self(state_->kill_limit, state_->bystanders);
+  if (!state_->started_any) return;
+  kill_all_below_self(state_->kill_limit, state_->bystanders, state_->given_up);
 }
 
 void Supervisor::set_kill_limit(Duration limit) {
@@ -362,8 +369,8 @@ WorkerProcess::~WorkerProcess() {
   state_->closed = true;
 }
 
-void WorkerProcess::signal(int signal, SignalScope scope) {
-  state_->send(signal, scope);
+void WorkerProcess::signal(int signal, SignalScope scope, std::optional<Duration> patience) {
+  state_->send(signal, scope, patience);
 }
 pid_t WorkerProcess::pid() const {
   return state_->leader;

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -74,7 +75,8 @@ class Supervisor {
   // Starts a worker. Success and failure both come as callbacks.
   std::unique_ptr<WorkerProcess> start(const WorkerRequest& request, WorkerCallbacks callbacks);
 
-  // How long SIGKILL may take before `unkillable`. 5 s unless a test is in a hurry.
+  // How long SIGKILL may take before `unkillable` where signal() does not say, and how long the end
+  // of a Supervisor waits for what still lives then. 5 s unless a test is in a hurry.
   void set_kill_limit(Duration limit);
 
  private:
@@ -92,8 +94,9 @@ class WorkerProcess {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   // Sends `signal` to the leader, its group, or everything below it. SIGKILL is repeated until
-  // nothing in `scope` is left, or reported as unkillable. No effect once gone.
-  void signal(int signal, SignalScope scope);
+  // nothing in `scope` is left, or reported as unkillable after `patience`; a later call may only
+  // bring that nearer. What was given up on is waited for by nobody again. No effect once gone.
+  void signal(int signal, SignalScope scope, std::optional<Duration> patience = std::nullopt);
 
   pid_t pid() const;   // 0: it never started
   bool alive() const;  // the leader runs

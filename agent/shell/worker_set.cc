@@ -341,7 +341,7 @@ void WorkerSet::signal(const SignalWorker& order) {
   if (life.gone || !life.process) return;
   if (ends_workers(order.signal)) life.stop_sent = true;
   if (order.signal == SIGKILL) life.kill_sent = true;
-  life.process->signal(order.signal, order.scope);
+  life.process->signal(order.signal, order.scope, order.patience);
 }
 
 void WorkerSet::write_stop_file(std::uint32_t local_rank) {

@@ -59,7 +59,7 @@ class Node {
   void heed_stop_file(std::uint32_t local_rank);
   void plan_natural_end(const ProcessPtr& process);
   void signal_worker(const agent::SignalWorker& order);
-  void kill(const ProcessPtr& process);
+  void kill(const ProcessPtr& process, Duration patience);
   void end_leader(const ProcessPtr& process, ExitStatus status, Ending why);
   void tell_gone(const ProcessPtr& process);
   void finish(const agent::Finish& finish);

@@ -141,9 +141,9 @@ void Node::tell_gone(const ProcessPtr& process) {
   later(world_.between(0s, 2ms), [this, process] { post(agent::WorkerGone{process->local_rank}); });
 }
 
-void Node::kill(const ProcessPtr& process) {
+void Node::kill(const ProcessPtr& process, Duration patience) {
   if (process->unkillable) {
-    later(5s, [this, process] {
+    later(patience, [this, process] {
       if (!process->alive()) return;
       post(agent::WorkerUnkillable{process->local_rank, process->pid, "D"});
     });
@@ -163,7 +163,7 @@ void Node::signal_worker(const agent::SignalWorker& order) {
   for (const ProcessPtr& process : truth_.processes) {
     if (process->local_rank != order.local_rank || !process->alive()) continue;
     if (order.signal == 9) {
-      if (order.scope == agent::SignalScope::kGroup) kill(process);
+      if (order.scope == agent::SignalScope::kGroup) kill(process, order.patience);
       continue;
     }
     if (order.scope != agent::SignalScope::kLeader && !process->leader && process->rest) {

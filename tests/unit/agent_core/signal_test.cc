@@ -129,6 +129,46 @@ TEST_CASE("the stop budget bounds the workers' grace, less what the agent needs"
   CHECK(rig.signals(0) == kKilled);
 }
 
+TEST_CASE("what SIGKILL does not end is given up on in time for the budget") {
+  AgentConfig config = test_config(2, 2);
+  Duration patience = 5s;
+  SECTION("stopped by the server: as long as it may take") {
+    Rig rig(config);
+    rig.join();
+    rig.run_generation(0, 2);
+    rig.said(StopOrder{}, 0);
+    rig.pass(30s);
+    REQUIRE(rig.signals(0) == kKilled);
+    for (const SignalWorker& kill : rig.all<SignalWorker>())
+      CHECK(kill.patience == 5s);
+    return;
+  }
+  SECTION("the budget has room") {
+    config.spec.policy.stop_grace = 1s;
+  }
+  SECTION("the budget is a little longer than the grace") {
+    config.spec.policy.stop_grace = 4s;
+    config.stop_budget = 9s;
+    patience = 3s;  // two are for the end of the agent
+  }
+  SECTION("the grace takes what the budget leaves to workers") {
+    config.stop_budget = 10s;
+    patience = 1s;
+  }
+  SECTION("a budget for nothing") {
+    config.stop_budget = 100ms;
+    patience = 1s;
+  }
+  Rig rig(config);
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(SignalReceived{15});
+  if (!rig.has<SignalWorker>() || rig.all<SignalWorker>()[0].signal != 9) rig.pass(7s);
+  REQUIRE(rig.signals(1) == kKilled);
+  for (const SignalWorker& kill : rig.all<SignalWorker>())
+    CHECK(kill.patience == patience);
+}
+
 TEST_CASE("the second signal shortens, the third kills; an echo within 100 ms counts as one") {
   Rig rig(test_config(2, 2));
   rig.join();

@@ -120,8 +120,10 @@ WorkerCallbacks Observed::callbacks() {
     ++gone;
     log.emplace_back("gone");
   };
-  calls.unkillable = [this](pid_t, const std::string&) {
+  calls.unkillable = [this](pid_t stuck, const std::string& state) {
     ++unkillable;
+    stuck_pid = stuck;
+    stuck_state = state;
     log.emplace_back("unkillable");
   };
   return calls;

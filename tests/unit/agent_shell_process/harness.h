@@ -58,6 +58,8 @@ struct Observed {
   int gone = 0;
   int unkillable = 0;
   pid_t pid = 0;
+  pid_t stuck_pid = 0;      // of unkillable
+  std::string stuck_state;  // …
   WorkerExit exit;
   std::vector<std::string> log;  // "spawned", "ended", "gone", "unkillable", in order
 

@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 namespace {
@@ -121,6 +122,19 @@ int main(int argc, char** argv) {
   if (what == "show") return show();
   if (what == "exit") return ::atoi(argv[2]);
   if (what == "pause") {
+    for (;;)
+      ::pause();
+  }
+  if (what == "thread") {  // thread FILE: a second thread, whose number goes there
+    std::thread([path = std::string(argv[2])] {
+      const std::string temporary = path + ".new";
+      FILE* file = ::fopen(temporary.c_str(), "w");
+      ::fprintf(file, "%d\n", ::gettid());
+      ::fclose(file);
+      ::rename(temporary.c_str(), path.c_str());
+      for (;;)
+        ::pause();
+    }).detach();
     for (;;)
       ::pause();
   }
