@@ -87,6 +87,7 @@ struct WorkerSet::State : std::enable_shared_from_this<WorkerSet::State> {
   void on_ended(const std::shared_ptr<Life>& life, const WorkerExit& exit);
   void on_gone(const std::shared_ptr<Life>& life);
   void could_not_start(const std::shared_ptr<Life>& life, const std::string& reason, int error);
+  std::string what_the_kernel_says(const WorkerExit& exit, bool oom);
   void keep_failure(const Life& life, pid_t pid, const std::string& tail);
   void write_meta(const Life& life, pid_t pid);
   // All ranks of all generations meet the same trouble with log folders: that is one line.
@@ -256,7 +257,7 @@ void WorkerSet::State::on_ended(const std::shared_ptr<Life>& life, const WorkerE
   }
   const bool own_failure = !exit.status.succeeded() && !life->stop_sent;
   if (own_failure && event.status.detail.empty()) {
-    event.status.detail = describe(kernel_log.read(), exit.pid, IoLoop::now());
+    event.status.detail = what_the_kernel_says(exit, event.oom);
   }
   const bool keep = own_failure || !event.error_file.empty();
   parts.happened(std::move(event));
@@ -272,6 +273,14 @@ void WorkerSet::State::on_ended(const std::shared_ptr<Life>& life, const WorkerE
 // What stays of a failed worker: its last words, error.json and who it was.
 void WorkerSet::State::keep_failure(const Life& life, pid_t pid, const std::string& tail) {
   const auto folder = parts.directory.make_rank(life.generation, life.plan.rank);
+// Of devices, and of memory where the worker itself was not the victim.
+std::string WorkerSet::State::what_the_kernel_says(const WorkerExit& exit, bool oom) {
+  std::string text = describe(kernel_log.read(), exit.pid, IoLoop::now());
+  const std::string memory = oom ? "" : oom_ledger.told_to_failed(oom_counter.read());
+  if (!text.empty() && !memory.empty()) text += "; ";
+  return text + memory;
+}
+
   if (!folder.ok()) return warn(folder.status());
   if (!life.has_rank_folder) {
     write_meta(life, pid);

@@ -112,7 +112,8 @@ struct ExitStatus {
   Kind kind = Kind::kExited;
   int value = 0;             // exit code, signal number, or errno of the failed exec
   bool core_dumped = false;  // kSignaled
-  // kExecFailed: the path and the reason in words; else what the kernel said of devices then.
+  // kExecFailed: the path and the reason in words; else what the kernel said then, of devices and
+  // of memory.
   std::string detail;
   bool succeeded() const { return kind == Kind::kExited && value == 0; }
   bool operator==(const ExitStatus&) const = default;
@@ -127,14 +128,14 @@ struct Failure {
   std::optional<std::int64_t> pid;
   std::optional<int> exit_code;  // kExit; kSpawn: 126 or 127
   std::optional<int> signal;     // kSignal, kOom
-  std::string detail;            // one line in words: spawn reason, why a node is lost, devices
+  std::string detail;            // one line in words: spawn reason, why lost, what the kernel said
   std::string stderr_tail;       // last lines, already cut to 4 KiB
   std::string error_file;        // the worker's error.json text, if it wrote one
   bool secondary = false;        // error.json said "secondary": a victim of another
   bool ambiguous = false;        // another cause was too close to tell
   bool torn_down = false;        // a victim that ended after our own stop signal
-  bool operator==(const Failure&) const = default;
   bool core_dumped = false;      // kSignal: the kernel wrote a core dump
+  bool operator==(const Failure&) const = default;
 };
 
 enum class OutcomeKind : std::uint8_t {

@@ -132,6 +132,18 @@ class Memory(MusterCase):
         self.assertEqual((cause["rank"], cause["kind"]), (1, "oom"), job.err)
         self.assertRegex(job.err, "(?i)memory")
 
+    def test_a_workers_child_that_the_kernel_killed_for_its_memory(self):
+        child = f"{sys.executable} -c 'x = bytearray(1 << 30)'"
+        script = self.script("[ $RANK = 1 ] || exec sleep 60\n"
+                             f"{child}\n[ $? = 137 ] && exit 5\nexit 6\n")
+        job = self.job(script)
+        self.assertEqual(job.code(), 5, job.err)
+        cause = self.events(job, "generation_failed")[0]["first_cause"]
+        self.assertEqual((cause["rank"], cause["kind"], cause["exit_code"]), (1, "exit", 5))
+        words = "a process of this control group was killed meanwhile because memory ran out"
+        self.assertEqual(cause["detail"], words)
+        self.assertIn(f"\n  kernel: {words}\n", job.err)
+
     def test_a_worker_that_somebody_killed(self):
         job = self.job(self.script("[ $RANK = 1 ] || exec sleep 60\nkill -9 $$\n"))
         self.assertEqual(job.code(), 137, job.err)

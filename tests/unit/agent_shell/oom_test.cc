@@ -48,6 +48,22 @@ TEST_CASE("each kill that was counted is held against one worker") {
   CHECK_FALSE(ledger.claim(100));
 }
 
+TEST_CASE("a kill that no worker is held against is told to one that fails by itself") {
+  OomLedger ledger;
+  CHECK(ledger.told_to_failed(7).empty());
+  ledger.begin(3);
+  CHECK(ledger.told_to_failed(3).empty());
+  CHECK(ledger.told_to_failed(std::nullopt).empty());
+  CHECK(ledger.told_to_failed(4) ==
+        "a process of this control group was killed meanwhile because memory ran out");
+  CHECK(ledger.claim(4));  // a worker's own end that was seen later
+  CHECK(ledger.told_to_failed(4).empty());
+  CHECK(ledger.told_to_failed(6) ==
+        "2 processes of this control group were killed meanwhile because memory ran out");
+  ledger.begin(6);
+  CHECK(ledger.told_to_failed(6).empty());
+}
+
 TEST_CASE("the count of a control group, version 2") {
   const Machine machine;
   machine.groups("0::/user.slice/job.scope\n");
