@@ -3,7 +3,6 @@
 #include <memory>
 #include <set>
 #include <signal.h>
-#include <stdlib.h>
 #include <string>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -351,21 +350,6 @@ TEST_CASE("children from before the supervisor are left alone") {
   int status = 0;
   CHECK(::waitpid(before, &status, 0) == before);
   CHECK(WEXITSTATUS(status) == 7);
-}
-
-TEST_CASE_METHOD(Fixture, "starting and stopping many times leaks nothing") {
-  const char* wanted = ::getenv("MUSTER_TEST_CYCLES");
-  const int cycles = wanted != nullptr ? ::atoi(wanted) : 500;
-  const std::size_t before = count_descriptors();
-  for (int cycle = 0; cycle < cycles; ++cycle) {
-    Observed seen;
-    const auto worker = start(probe_request({cycle % 2 == 0 ? "pause" : "crash"}), seen);
-    if (cycle % 2 == 0) worker->signal(cycle % 4 == 0 ? SIGTERM : SIGKILL, SignalScope::kGroup);
-    REQUIRE(until([&] { return seen.gone == 1; }));
-    REQUIRE(seen.ended == 1);
-  }
-  CHECK(count_descriptors() == before);
-  check_nothing_left();
 }
 
 }  // namespace
