@@ -65,6 +65,7 @@ struct RunnerOptions {
 
   std::string events;           // "": off, "-": stdout, else a file (see EventWriter)
   std::string scratch_path;     // see choose_scratch_path(); made and removed by the runner
+  std::string job_cgroup;       // see job_cgroup_path(); "": workers stay in the agent's group
   std::string own_error_file;   // the agent's own TORCHELASTIC_ERROR_FILE; "": none
   std::string termination_log;  // see termination_log.h; "": none
 

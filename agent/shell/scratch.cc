@@ -19,6 +19,7 @@
 
 #include "agent/shell/descendants.h"
 #include "agent/shell/remove_tree.h"
+#include "agent/shell/worker_cgroup.h"
 #include "proto/base/check.h"
 #include "proto/base/rng.h"
 
@@ -34,6 +35,10 @@ bool is_writable_folder(const std::string& path) {
 
 constexpr std::size_t kTagDigits = 8;
 constexpr int kAttempts = 8;
+
+constexpr const char* kCgroupNote = "/cgroup";
+// What was killed is nearly gone; what cannot be killed is not waited for.
+constexpr Duration kCgroupPatience = 100ms;
 
 std::string hex(std::uint32_t number) {
   std::array<char, kTagDigits + 1> digits{};
@@ -62,6 +67,22 @@ bool is_at(int folder, const std::string& path) {
   struct stat there {};
   return ::fstat(folder, &ours) == 0 && ::lstat(path.c_str(), &there) == 0 &&
          ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+}
+
+bool note_cgroup(const std::string& job_folder, const std::string& group) {
+  std::ofstream note(job_folder + kCgroupNote);
+  note << group << std::flush;
+  return note.good();
+}
+
+// The group that a job of ours made. Its name is the folder's, whatever the note says.
+std::string noted_cgroup(const std::string& job_folder) {
+  std::ifstream note(job_folder + kCgroupNote);
+  std::string group;
+  std::getline(note, group);
+  const bool ours = group.starts_with('/') && std::filesystem::path(group).filename() ==
+                                                  std::filesystem::path(job_folder).filename();
+  return ours ? group : "";
 }
 
 // Names of job folders of this user and boot: the same prefix, then hex digits.
@@ -100,6 +121,20 @@ std::string choose_scratch_path(const std::map<std::string, std::string>& enviro
 
 std::string store_token_path(const std::string& job_folder) {
   return job_folder + "/store-token";
+}
+
+std::string choose_job_cgroup(const std::string& job_folder) {
+  const std::string name = std::filesystem::path(job_folder).filename();
+  const std::string group = job_cgroup_path(name);
+  if (group.empty()) return "";
+  return note_cgroup(job_folder, group) ? group : "";
+}
+
+void remove_job_folder(const std::string& job_folder, const std::string& cgroup) {
+  const bool gone = remove_job_cgroup(cgroup, kCgroupPatience);
+  remove_scratch(job_folder);
+  if (gone || ::mkdir(job_folder.c_str(), S_IRWXU) != 0) return;
+  note_cgroup(job_folder, cgroup);
 }
 
 std::string boot_tag() {
@@ -164,6 +199,7 @@ SweepReport sweep_job_folders(const std::string& own) {
     if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0) continue;
     report.killed += kill_all_with_entry("MUSTER_STORE_TOKEN_FILE=" +
                                          store_token_path(parent_path + "/" + sibling));
+    if (!remove_job_cgroup(noted_cgroup(parent_path + "/" + sibling), kCgroupPatience)) continue;
     if (remove_tree_at(parent.get(), sibling.c_str())) ++report.folders;
   }
   return report;

@@ -52,6 +52,15 @@ class JobFolder {
 // MUSTER_STORE_TOKEN_FILE of the job's workers: in its folder.
 std::string store_token_path(const std::string& job_folder);
 
+// The control group of this job's workers, with the folder's name, and a note of it in the folder
+// for whoever clears up after the dead; empty: none can be had (see job_cgroup_path).
+std::string choose_job_cgroup(const std::string& job_folder);
+
+// The end of a job: what still runs in its group is killed, group and folder are removed. Where
+// something cannot be killed the folder stays, unlocked and with the note alone: a later start
+// removes both, once it can.
+void remove_job_folder(const std::string& job_folder, const std::string& cgroup);
+
 struct SweepReport {
   std::size_t folders = 0;
   std::size_t killed = 0;  // processes
@@ -59,7 +68,8 @@ struct SweepReport {
 
 // Removes the job folders beside `own` whose guardian and agent are surely dead: of this user, of
 // this boot, not locked. What still runs of those jobs is killed first (it shows the folder in
-// its environment). Costs one reading of the parent folder where there are none.
+// its environment, or is in the group that is noted there). Costs one reading of the parent folder
+// where there are none.
 SweepReport sweep_job_folders(const std::string& own);
 
 // Removes a job's folder or what a Scratch made. Refuses (false) any path whose last part does not

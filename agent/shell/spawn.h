@@ -34,12 +34,17 @@ struct SpawnRequest {
   std::map<std::string, std::string> environment;
   StdioPlan stdio;
   StartingState start;  // mask, dispositions, umask, limits to restore
+  // The folder of a control group of version 2 to start in, borrowed for the call; -1: in ours. A
+  // group that cannot be entered (or a kernel before 5.7) is no failure: see
+  // SpawnResult::in_cgroup.
+  int cgroup = -1;
 };
 
 // Exactly one of `pid > 0` and `error != 0`.
 struct SpawnResult {
   pid_t pid = -1;
   UniqueFd pidfd;
+  bool in_cgroup = false;
   int error = 0;       // errno
   std::string detail;  // what failed and why: "./train.py: Permission denied"
 

@@ -40,7 +40,7 @@ struct Supervisor::State {
   std::vector<pid_t> orphans() const;
   void reap_orphans();
   void children_changed();
-  // The worker whose descent `orphan` is: by session or group, else by marker.
+  // The worker whose descent `orphan` is: by session or group, else by control group or marker.
   std::optional<pid_t> owner_of(const ProcessInfo& orphan);
   bool undecided();
   bool any_other_leader_lives(pid_t than) const;
@@ -60,6 +60,7 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   boost::asio::steady_timer timer;                   // repeats SIGKILL
   boost::asio::steady_timer looker;                  // … a look that could not see
   std::string marker;
+  std::shared_ptr<WorkerCgroup> cgroup;  // nullptr: it is in ours
   pid_t leader = 0;
   Instant started;
   bool spawn_told = false;
@@ -85,7 +86,7 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   void kill_pass(SignalScope scope);
   void kill_for_good();
   void watch_kill();
-};
   void give_up(const std::vector<ProcessInfo>& left);
+};
 
 }  // namespace muster::agent

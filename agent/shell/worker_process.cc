@@ -59,8 +59,9 @@ std::optional<pid_t> Supervisor::State::owner_of(const ProcessInfo& orphan) {
   const ProcessKey key = key_of(orphan);
   if (const auto known = owners.find(key); known != owners.end()) return known->second;
   for (const auto& [pid, worker] : workers) {
-    if (worker->marker.empty()) continue;
-    if (has_environment_entry(orphan.pid, worker->marker).value_or(false)) {
+    const bool inside = worker->cgroup && worker->cgroup->holds(orphan.pid);
+    if (!inside && worker->marker.empty()) continue;
+    if (inside || has_environment_entry(orphan.pid, worker->marker).value_or(false)) {
       owners[key] = pid;
       return pid;
     }
@@ -179,6 +180,7 @@ void WorkerProcess::State::forget() {
   descriptor.close(ignored);
   timer.cancel();
   looker.cancel();
+  cgroup.reset();
 }
 
 void WorkerProcess::State::send(int signal, SignalScope scope, std::optional<Duration> patience) {
@@ -188,10 +190,10 @@ void WorkerProcess::State::send(int signal, SignalScope scope, std::optional<Dur
     return;
   }
   kill_pass(scope);
-  kill_scope = killing ? std::max(kill_scope, scope) : scope;
-  killing = true;
   const Instant deadline = IoLoop::now() + patience.value_or(supervisor->kill_limit);
   kill_deadline = killing ? std::min(kill_deadline, deadline) : deadline;
+  kill_scope = killing ? std::max(kill_scope, scope) : scope;
+  killing = true;
   kill_pause = 2ms;
   watch_kill();
 }
@@ -215,6 +217,7 @@ void WorkerProcess::State::kill_pass(SignalScope scope) {
   for (int pass = 0; pass < kPasses; ++pass) {
     if (scope != SignalScope::kDescendants) return deliver(SIGKILL, scope);
     if (pass == 0) ::kill(-leader, SIGKILL);
+    if (pass == 0 && cgroup) cgroup->kill();
     if (pass > 2) deliver(SIGSTOP, SignalScope::kDescendants);
     bool found_new = false;
     for (const ProcessInfo& process : below()) {
@@ -273,9 +276,6 @@ void WorkerProcess::State::watch_kill() {
   });
 }
 
-// ------------------------------------------------------------------ Supervisor
-
-Supervisor::Supervisor(boost::asio::io_context& io) : state_(std::make_shared<State>(io)) {
 void WorkerProcess::State::give_up(const std::vector<ProcessInfo>& left) {
   killing = false;
   for (const ProcessInfo& process : left)
@@ -285,6 +285,9 @@ void WorkerProcess::State::give_up(const std::vector<ProcessInfo>& left) {
   callbacks.unkillable(one.pid, std::string(1, one.state));
 }
 
+// ------------------------------------------------------------------ Supervisor
+
+Supervisor::Supervisor(boost::asio::io_context& io) : state_(std::make_shared<State>(io)) {
   MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
   reserve_looks();
   for (const pid_t child : children_of(::getpid()))
@@ -321,11 +324,15 @@ std::unique_ptr<WorkerProcess> Supervisor::start(const WorkerRequest& request,
   auto worker = std::make_shared<WorkerProcess::State>(state_, std::move(callbacks));
   worker->marker = request.marker;
   worker->started = IoLoop::now();
-  SpawnResult result = spawn(request.spawn);
+  SpawnRequest wanted = request.spawn;
+  const UniqueFd cgroup = request.cgroup ? request.cgroup->open() : UniqueFd();
+  wanted.cgroup = cgroup.get();
+  SpawnResult result = spawn(wanted);
   boost::system::error_code error;
   if (result.ok()) {
     state_->started_any = true;
     worker->leader = result.pid;
+    if (result.in_cgroup) worker->cgroup = request.cgroup;
     state_->workers[result.pid] = worker;
     worker->descriptor.assign(result.pidfd.release(), error);
     MUSTER_CHECK(!error);

@@ -29,6 +29,7 @@
 
 #include "agent/core/agent.h"
 #include "agent/shell/spawn.h"
+#include "agent/shell/worker_cgroup.h"
 #include "proto/base/job.h"
 #include "proto/base/time.h"
 
@@ -50,6 +51,8 @@ struct WorkerRequest {
   // "NAME=value" from its environment that no other worker has, MUSTER_RUN_DIR's: it tells whose
   // a process is that left the worker's session and lost its parent.
   std::string marker;
+  // Where it lives and dies, where groups can be had; see worker_cgroup.h.
+  std::shared_ptr<WorkerCgroup> cgroup;
 };
 
 struct WorkerCallbacks {

@@ -186,6 +186,9 @@ void WorkerSet::State::launch(const std::shared_ptr<Life>& life, const WorkerOut
   environment["MUSTER_ASSIGNMENT_FILE"] = life->paths.assignment_file;
   environment["MUSTER_RUN_DIR"] = life->paths.folder;
   request.marker = "MUSTER_RUN_DIR=" + life->paths.folder;
+  request.cgroup =
+      WorkerCgroup::make(parts.options.job_cgroup,
+                         std::filesystem::path(life->paths.folder).filename());  // unique as well
   request.spawn.stdio = {in.fd, ends.out_fd, ends.err_fd, ends.controlling_terminal};
   request.spawn.start = parts.options.start;
   life->process = supervisor.start(request, callbacks_of(life));
@@ -270,9 +273,6 @@ void WorkerSet::State::on_ended(const std::shared_ptr<Life>& life, const WorkerE
   });
 }
 
-// What stays of a failed worker: its last words, error.json and who it was.
-void WorkerSet::State::keep_failure(const Life& life, pid_t pid, const std::string& tail) {
-  const auto folder = parts.directory.make_rank(life.generation, life.plan.rank);
 // Of devices, and of memory where the worker itself was not the victim.
 std::string WorkerSet::State::what_the_kernel_says(const WorkerExit& exit, bool oom) {
   std::string text = describe(kernel_log.read(), exit.pid, IoLoop::now());
@@ -281,6 +281,9 @@ std::string WorkerSet::State::what_the_kernel_says(const WorkerExit& exit, bool 
   return text + memory;
 }
 
+// What stays of a failed worker: its last words, error.json and who it was.
+void WorkerSet::State::keep_failure(const Life& life, pid_t pid, const std::string& tail) {
+  const auto folder = parts.directory.make_rank(life.generation, life.plan.rank);
   if (!folder.ok()) return warn(folder.status());
   if (!life.has_rank_folder) {
     write_meta(life, pid);

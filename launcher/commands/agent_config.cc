@@ -188,6 +188,7 @@ agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guard
   runner.events = options.events;
   runner.devices.mask = device_mask(plan.environment);
   runner.scratch_path = plan.scratch;
+  runner.job_cgroup = plan.cgroup;
   if (const auto found = plan.environment.find("TORCHELASTIC_ERROR_FILE");
       found != plan.environment.end()) {
     runner.own_error_file = found->second;

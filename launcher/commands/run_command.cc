@@ -214,6 +214,7 @@ int run_command(const Words& words) {
   }
   plan.folder = folder->path();
   plan.scratch = plan.folder + "/w";
+  plan.cgroup = agent::choose_job_cgroup(plan.folder);
   const std::string registry = registry_path(plan.environment);
   const int code = agent::run_guarded(
       [&](agent::Guarded guarded) {
@@ -221,7 +222,7 @@ int run_command(const Words& words) {
         return run_job(plan, guarded);
       },
       [&] { clear_up_after_the_killed(plan, registry); });
-  agent::remove_scratch(plan.folder);
+  agent::remove_job_folder(plan.folder, plan.cgroup);
   // An agent that was killed has left its entry.
   if (code == agent::kAgentKilledExitCode) sweep_registry(registry);
   return code;

@@ -64,7 +64,7 @@ class RunJob {
     signals_.reset();
     server_events_.reset();
     live_.reset();
-    agent::remove_scratch(plan_.folder);
+    agent::remove_job_folder(plan_.folder, plan_.cgroup);
     return exit_code_;
   }
 

@@ -31,6 +31,7 @@ struct RunPlan {
   std::string host;
   std::string folder;   // agent::JobFolder: control socket, store token
   std::string scratch;  // below it, for workers
+  std::string cgroup;   // agent::job_cgroup_path
 };
 
 // Returns the exit code of `muster run`.

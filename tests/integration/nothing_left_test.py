@@ -133,6 +133,100 @@ class Frozen(LeftCase):
                     os.remove(self.path(f"daemon.{rank}"))
 
 
+class ControlGroups(LeftCase):
+    """Where this user may make control groups of version 2, each worker has one."""
+
+    # Without a session, a parent, descriptors and environment that tell whose it is.
+    LOST = ("setsid env -i /bin/sh -c 'sleep 1000 & echo $! > daemon.new; "
+            "mv daemon.new daemon.0; exit 0' > /dev/null 2>&1 < /dev/null &\n"
+            "while [ ! -e daemon.0 ]; do sleep 0.01; done\nexec sleep 1000\n")
+
+    def setUp(self):
+        super().setUp()
+        mount = next((root for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
+                      if os.path.exists(f"{root}/cgroup.controllers")), None)
+        if mount is None:
+            self.skipTest("no control groups of version 2 are mounted")
+        self.mount = mount
+        probe = mount + self.group_of("self") + f"/muster-test-{os.getpid()}"
+        try:
+            os.mkdir(probe)
+        except OSError as error:
+            self.skipTest(f"no control group can be made: {error}")
+        usable = os.path.exists(f"{probe}/cgroup.kill")
+        os.rmdir(probe)
+        if not usable:
+            self.skipTest("groups cannot be killed here")
+
+    @staticmethod
+    def group_of(pid):
+        with open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
+            group = next(line for line in file if line.startswith("0::")).strip()[3:]
+        return "" if group == "/" else group
+
+    def running(self):
+        job = self.run_job("--standalone", self.script(self.LOST))
+        self.until_event(job, "generation_running")
+        until(lambda: os.path.exists(self.path("daemon.0")), "the daemon")
+        worker = self.events(job, "worker_started")[0]["pid"]
+        daemon = int(self.read("daemon.0"))
+        group = self.group_of(worker)
+        self.assertEqual(self.group_of(daemon), group)
+        (folder,) = self.folders()
+        own = self.group_of("self")
+        self.assertEqual(group, f"{own}/{folder}/g0-w0")
+        self.assertEqual(self.group_of(job.agent()), own)
+        return job, daemon, self.mount + os.path.dirname(group)
+
+    def test_the_group_goes_with_the_job(self):
+        for number, code in ((signal.SIGTERM, 143), (None, 70)):
+            with self.subTest(code=code):
+                job, daemon, group = self.running()
+                if number is None:
+                    os.kill(job.agent(), signal.SIGKILL)
+                else:
+                    job.signal(number)
+                self.assertEqual(job.code(), code, job.err)
+                self.assertEqual((alive(daemon), os.path.exists(group)), (False, False))
+                os.remove(self.path("daemon.0"))
+
+    def test_a_killed_guardian_leaves_no_group(self):
+        job, daemon, group = self.running()
+        agent = job.agent()
+        job.signal(signal.SIGKILL)
+        self.assertEqual(job.code(), 137)
+        self.gone([agent, daemon])
+        self.assertFalse(os.path.exists(group))
+
+    def test_the_next_start_finds_what_nothing_but_the_group_tells(self):
+        job, daemon, group = self.running()
+        self.kill_both(job)
+        self.assertTrue(alive(daemon))
+        self.next_start()
+        self.gone([daemon])
+        self.assertFalse(os.path.exists(group))
+
+    def test_a_group_that_is_noted_under_another_name_is_left_alone(self):
+        job, daemon, group = self.running()
+        (folder,) = self.folders()
+        stranger = os.path.dirname(group) + f"/muster-test-{os.getpid()}"
+        os.mkdir(stranger)
+        try:
+            with open(os.path.join(self.scratch, folder, "cgroup"), "w", encoding="utf-8") as file:
+                file.write(stranger)
+            self.kill_both(job)
+            self.next_start()
+            self.assertTrue(os.path.exists(stranger))
+            self.assertTrue(alive(daemon))  # whose note was lost
+        finally:
+            os.rmdir(stranger)
+            with open(f"{group}/cgroup.kill", "w", encoding="ascii") as file:
+                file.write("1")
+            until(lambda: not alive(daemon), "the daemon's end")
+            os.rmdir(f"{group}/g0-w0")
+            os.rmdir(group)
+
+
 class Sweep(LeftCase):
     """What the next start removes, and what it leaves alone."""
 

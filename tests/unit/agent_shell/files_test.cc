@@ -207,6 +207,44 @@ TEST_CASE("a job's folder is swept when nobody holds its lock, and not before") 
   CHECK(fs::exists(dir.path() + "/muster-7-not-this-boot--"));
 }
 
+TEST_CASE("a job's folder stays, with a note, as long as its control group cannot be removed") {
+  const TempDir dir;
+  const std::map<std::string, std::string> environment{{"XDG_RUNTIME_DIR", dir.path()}};
+  const auto own = JobFolder::make(environment, 7);
+  REQUIRE(own.ok());
+  std::string path;
+  std::string group;
+  {
+    const auto first = JobFolder::make(environment, 7);
+    REQUIRE(first.ok());
+    path = first->path();
+    group = dir.path() + "/groups" + path.substr(dir.path().size());
+    fs::create_directories(group + "/w0");
+    put(group + "/w0/process", "x");  // rmdir refuses it, as one with a process in it
+    put(store_token_path(path), "secret");
+    remove_job_folder(path, group);
+  }
+  CHECK(fs::exists(path));
+  CHECK_FALSE(fs::exists(store_token_path(path)));
+  CHECK(sweep_job_folders(own->path()).folders == 0);
+  CHECK(fs::exists(group + "/w0/process"));
+  fs::remove(group + "/w0/process");
+  CHECK(sweep_job_folders(own->path()).folders == 1);
+  CHECK_FALSE(fs::exists(path));
+  CHECK_FALSE(fs::exists(group));
+
+  // A note of anything else is not followed.
+  {
+    const auto first = JobFolder::make(environment, 7);
+    REQUIRE(first.ok());
+    path = first->path();
+    fs::create_directory(dir.path() + "/stranger");
+    put(path + "/cgroup", dir.path() + "/stranger");
+  }
+  CHECK(sweep_job_folders(own->path()).folders == 1);
+  CHECK(fs::exists(dir.path() + "/stranger"));
+}
+
 // ---------------------------------------------------------------- error.json
 
 TEST_CASE("error.json is read as torchrun writes it") {
