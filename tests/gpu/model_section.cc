@@ -104,7 +104,7 @@ absl::StatusOr<Steps> train(const Opened& opened, const GptConfig& config, Preci
   LocalGroup group(1, 0);
   const auto alone = group.member(0);
   auto training = Training::start({config, precision, kMicro, 2}, opened, *alone,
-                                  [](std::size_t) { return make_no_exchange(); });
+                                  [](const ExchangeRoom&) { return make_no_exchange(); });
   if (!training.ok()) return training.status();
   Steps steps;
   for (int i = 0; i < count; ++i) {

@@ -43,11 +43,10 @@ absl::Status run_generation(const Bench& bench, const TrainingPlan& plan, std::i
   LocalGroup group(1, generation);
   const auto alone = group.member(0);
   const auto exchange =
-      [&](std::size_t elements) -> absl::StatusOr<std::unique_ptr<GradientExchange>> {
+      [&](const ExchangeRoom& room) -> absl::StatusOr<std::unique_ptr<GradientExchange>> {
     auto communicator = connect(bench, generation);
     if (!communicator.ok()) return communicator.status();
-    return make_nccl_exchange(bench.opened.device, *std::move(communicator), WireType::kF32,
-                              elements);
+    return make_nccl_exchange(bench.opened.device, *std::move(communicator), WireType::kF32, room);
   };
   auto training = Training::start(plan, bench.opened, *alone, exchange);
   if (!training.ok()) return training.status();
@@ -65,8 +64,8 @@ absl::Status run_generation(const Bench& bench, const TrainingPlan& plan, std::i
 absl::StatusOr<std::uint64_t> without_nccl(const Bench& bench, const TrainingPlan& plan) {
   LocalGroup group(1, 0);
   const auto alone = group.member(0);
-  auto training =
-      Training::start(plan, bench.opened, *alone, [](std::size_t) { return make_no_exchange(); });
+  auto training = Training::start(plan, bench.opened, *alone,
+                                  [](const ExchangeRoom&) { return make_no_exchange(); });
   if (!training.ok()) return training.status();
   for (int i = 0; i < kSteps * kGenerations; ++i) {
     const auto loss = (*training)->step();

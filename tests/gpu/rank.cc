@@ -38,9 +38,9 @@ absl::StatusOr<TrainingState> newest(const RankOrder& order) {
 
 absl::Status train(const RankOrder& order, const Opened& opened, Collectives& group) {
   const TrainingPlan plan = small_plan(order.on_fakes, order.precision);
-  auto training = Training::start(plan, opened, group, [&](std::size_t elements) {
+  auto training = Training::start(plan, opened, group, [&](const ExchangeRoom& room) {
     return make_staged_exchange(opened.device, group, WireType::kF32, flat_layout(plan.model).hash,
-                                elements);
+                                room);
   });
   if (!training.ok()) return training.status();
   std::uint64_t step = 0;

@@ -115,7 +115,7 @@ class Bench {
     const WireType type = options_.sweep.type;
     const std::size_t elements = options_.sweep.counts.back();
     if (!on_device_) return make_host_target(process_.group(), type, pattern, elements);
-    auto exchange = cuda::make_exchange(rank, request, type, 0, elements);
+    auto exchange = cuda::make_exchange(rank, request, type, 0, {elements, elements});
     if (!exchange.ok()) return exchange.status();
     return make_device_target(rank.device, *std::move(exchange), pattern, elements);
   }

@@ -12,7 +12,8 @@ BlockRange own_blocks(std::size_t elements, int size, int rank) {
   const LeafRange range = leaf_range(blocks, size, rank);
   const std::size_t begin = range.first * numerics::kNormBlock;
   const std::size_t end = std::min(elements, (range.first + range.count) * numerics::kNormBlock);
-  return {begin, end > begin ? end - begin : 0};
+  if (begin >= end) return {};
+  return {begin, end - begin};
 }
 
 WireType wire_type(const ParallelConfig& parallel) {

@@ -62,7 +62,7 @@ bool FakeDriver::State::advance(Lock& lock, CUstream_st* stream, Patience patien
     const Operation& front = stream->queue.front();
     if (front.waits_for != nullptr && front.waits_for->done < front.count) {
       // Another thread may run `front` meanwhile: look again.
-      if (!finish(lock, front.waits_for, front.count, patience)) return false;
+      if (!finish(lock, front.waits_for, front.recorded_on, front.count, patience)) return false;
     } else if (front.ready && !front.ready()) {
       if (patience == Patience::kTry) return false;
       if (options.alone) {
@@ -93,10 +93,10 @@ bool FakeDriver::State::advance(Lock& lock, CUstream_st* stream, Patience patien
   return true;
 }
 
-bool FakeDriver::State::finish(Lock& lock, CUevent_st* event, std::uint64_t count,
-                               Patience patience) {
+bool FakeDriver::State::finish(Lock& lock, CUevent_st* event, CUstream_st* stream,
+                               std::uint64_t count, Patience patience) {
   while (event->done < count) {
-    if (advance(lock, event->stream, patience) || event->done >= count) continue;
+    if (advance(lock, stream, patience) || event->done >= count) continue;
     if (patience == Patience::kTry) return false;
     check_failed("a record that can never run", __FILE__, __LINE__);
   }

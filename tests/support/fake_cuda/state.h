@@ -42,8 +42,9 @@ struct Operation {
   // Asked with the driver's lock held, by whoever advances the stream; State::changed wakes those
   // who wait for it.
   std::function<bool()> ready;
-  CUevent_st* waits_for = nullptr;  // until its record number `count` has run
-  CUevent_st* records = nullptr;    // … or this is that record
+  CUevent_st* waits_for = nullptr;     // until its record number `count` has run …
+  CUstream_st* recorded_on = nullptr;  // … which is queued here
+  CUevent_st* records = nullptr;       // … or this is that record
   std::uint64_t count = 0;
 };
 }  // namespace muster::runtime::cuda
@@ -93,8 +94,9 @@ struct FakeDriver::State {
   // Runs the stream's first operation; false: it has none, or (kTry) none that can run now. What
   // it waits for runs before.
   bool advance(Lock& lock, CUstream_st* stream, Patience patience = Patience::kWait);
-  // Until the event's record number `count` has run; false (kTry): it cannot now.
-  bool finish(Lock& lock, CUevent_st* event, std::uint64_t count,
+  // Until the event's record number `count`, queued on `stream`, has run; false (kTry): it cannot
+  // now.
+  bool finish(Lock& lock, CUevent_st* event, CUstream_st* stream, std::uint64_t count,
               Patience patience = Patience::kWait);
   void drain(Lock& lock, CUstream_st* stream);
   // All streams of one device.

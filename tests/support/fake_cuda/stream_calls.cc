@@ -43,6 +43,7 @@ CuResult stream_wait(CuStream stream, CuEvent event, unsigned) {
     if (!state.events.contains(event)) return kCuInvalidHandle;
     Operation operation;
     operation.waits_for = event;
+    operation.recorded_on = event->stream;
     operation.count = event->recorded;
     state.add(lock, stream, std::move(operation));
     return kCuSuccess;
@@ -87,7 +88,7 @@ CuResult event_query(CuEvent event) {
 CuResult event_synchronize(CuEvent event) {
   return in_context("cuEventSynchronize", [&](State& state, Lock& lock) {
     if (!state.events.contains(event)) return kCuInvalidHandle;
-    state.finish(lock, event, event->recorded);
+    state.finish(lock, event, event->stream, event->recorded);
     return kCuSuccess;
   });
 }

@@ -19,6 +19,7 @@ namespace {
 using cuda::must;
 
 const std::vector<std::uint64_t> kCounts = {1, 2, 100, 20000};
+const cuda::ExchangeRoom kRoom{kCounts.back(), kCounts.back()};
 const WireType kTypes[] = {WireType::kF32, WireType::kBf16, WireType::kF16};
 
 SweepOptions options(WireType type = WireType::kF32) {
@@ -122,10 +123,10 @@ std::vector<absl::StatusOr<SweepResult>> on_devices(cuda::Ranks& ranks, int size
         must(cuda::Device::open(ranks.driver.api(), rank, cuda::FakeDriver::images()));
     std::unique_ptr<cuda::GradientExchange> exchange = cuda::make_no_exchange();
     if (way == Way::kStaged) {
-      exchange = must(cuda::make_staged_exchange(device, group, type, 0, kCounts.back()));
+      exchange = must(cuda::make_staged_exchange(device, group, type, 0, kRoom));
     } else if (way == Way::kNccl) {
-      exchange = must(cuda::make_nccl_exchange(device, must(ranks.connect(rank, device)), type,
-                                               kCounts.back()));
+      exchange =
+          must(cuda::make_nccl_exchange(device, must(ranks.connect(rank, device)), type, kRoom));
     }
     const Pattern pattern(rank, size, type);
     const auto target =

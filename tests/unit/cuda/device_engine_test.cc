@@ -37,28 +37,29 @@ struct Machine {
       : ranks(size, pace, seed) {}
 
   // Puts a rank's engine on a device of its own, or all on device 0.
-  void use(int rank, TrainRuntime& runtime, Way way, bool share = false) {
+  void use(int rank, TrainRuntime& runtime, Way way, bool share = false,
+           const BlasApi& blas = fake_blas()) {
     const auto device =
         must(Device::open(ranks.driver.api(), share ? 0 : rank, FakeDriver::images()));
-    runtime.make_engine = [this, rank, device, way](const EngineRequest& request) {
+    runtime.make_engine = [this, rank, device, way, blas](const EngineRequest& request) {
       must(device->use());
-      return make_device_engine(request, device, fake_blas(), [&](std::size_t elements) {
-        return exchange(rank, device, way, request, elements);
+      return make_device_engine(request, device, blas, [&](const ExchangeRoom& room) {
+        return exchange(rank, device, way, request, room);
       });
     };
   }
   absl::StatusOr<std::unique_ptr<GradientExchange>> exchange(int rank,
                                                              const std::shared_ptr<Device>& device,
                                                              Way way, const EngineRequest& request,
-                                                             std::size_t elements) {
+                                                             const ExchangeRoom& room) {
     if (request.group.size() == 1) return make_no_exchange();
     const WireType wire = wire_type(request.parallel);
     if (way == Way::kStaged) {
-      return make_staged_exchange(device, request.group, wire, request.layout.hash, elements);
+      return make_staged_exchange(device, request.group, wire, request.layout.hash, room);
     }
     auto communicator = ranks.connect(rank, device);
     if (!communicator.ok()) return communicator.status();
-    return make_nccl_exchange(device, *std::move(communicator), wire, elements);
+    return make_nccl_exchange(device, *std::move(communicator), wire, room);
   }
   RunOptions options(int size, Way way = Way::kStaged, bool share = false) {
     RunOptions options;
@@ -77,8 +78,9 @@ Run on_devices(const std::vector<std::string>& settings, int size, Way way = Way
   const Bench bench;
   Machine machine(size, pace, seed);
   Run run = bench.train(bench.config(settings), machine.options(size, way, share));
+  for (const TrainResult& result : run.results)
+    UNSCOPED_INFO(result.message);
   for (const TrainResult& result : run.results) {
-    INFO(result.message);
     REQUIRE(result.exit_code == kExitDone);
     REQUIRE(result.param_hash == run.first().param_hash);
   }

@@ -125,6 +125,30 @@ TEST_CASE("an event orders two streams, and its lack shows") {
   CHECK(out[0] != in[0]);  // NaN: it did not wait
 }
 
+TEST_CASE("who waits for an event waits for the record that there was, whatever comes after") {
+  for (const Pace pace : {Pace::kEager, Pace::kLazy, Pace::kRandom}) {
+    FakeDriver driver({.pace = pace});
+    const auto device = open(driver);
+    const auto first = need(device->make_stream());
+    const auto second = need(device->make_stream());
+    const auto event = need(device->make_event());
+    const std::vector<float> in = counted(64);
+    const Memory memory = need(device->allocate(256));
+    const Memory pinned = need(device->allocate_pinned(256));
+    REQUIRE(first->copy_to_device(memory.data(), in.data(), 256).ok());
+    REQUIRE(first->record(*event).ok());
+    REQUIRE(second->wait_for(*event).ok());
+    REQUIRE(second->copy_to_host(pinned.data(), memory.data(), 256).ok());
+    // The same event again, on the stream that waits, and back.
+    REQUIRE(second->record(*event).ok());
+    REQUIRE(first->wait_for(*event).ok());
+    REQUIRE(first->record(*event).ok());
+    REQUIRE(second->wait_for(*event).ok());
+    REQUIRE(second->synchronize().ok());
+    CHECK(std::equal(in.begin(), in.end(), pinned.as<float>()));
+  }
+}
+
 TEST_CASE("only timed events tell how long something took, once they were reached") {
   FakeDriver driver;
   const auto device = need(Device::open(driver.api(), 0, FakeDriver::images()));

@@ -52,7 +52,10 @@ class DeviceEngine final : public Engine {
   absl::Status prepare(const ExchangeMaker& exchange) {
     absl::Status room = arena_.allocate(*device_);
     if (!room.ok() || on_host_) return room;
-    auto made = exchange(size_);
+    ExchangeRoom all{size_, 0};
+    for (const Bucket& bucket : buckets_)
+      all.largest = std::max(all.largest, bucket.count);
+    auto made = exchange(all);
     if (!made.ok()) return made.status();
     exchange_ = *std::move(made);
     return absl::OkStatus();

@@ -20,7 +20,7 @@ namespace muster::runtime::cuda {
 
 // Makes the exchange once the buckets are known.
 using ExchangeMaker =
-    std::function<absl::StatusOr<std::unique_ptr<GradientExchange>>(std::size_t elements)>;
+    std::function<absl::StatusOr<std::unique_ptr<GradientExchange>>(const ExchangeRoom& room)>;
 
 // kInvalidArgument: the configuration's fault; kResourceExhausted: no room on the device. Others
 // are the device's, or the exchange's. `exchange` is not asked with parallel.deterministic.

@@ -19,9 +19,8 @@ absl::StatusOr<DeviceSetup> set_up_device(const DeviceLibraries& libraries,
   setup.on_device = true;
   setup.signature = rank->report.facts.device + ", " + rank->report.libraries;
   setup.make_engine = [rank, request](const EngineRequest& engine) {
-    return make_device_engine(engine, rank->device, rank->blas, [&](std::size_t elements) {
-      return make_exchange(*rank, request, wire_type(engine.parallel), engine.layout.hash,
-                           elements);
+    return make_device_engine(engine, rank->device, rank->blas, [&](const ExchangeRoom& room) {
+      return make_exchange(*rank, request, wire_type(engine.parallel), engine.layout.hash, room);
     });
   };
   return setup;

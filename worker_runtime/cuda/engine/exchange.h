@@ -43,15 +43,21 @@ class GradientExchange {
 // For a rank alone.
 std::unique_ptr<GradientExchange> make_no_exchange();
 
-// `largest`: elements of the largest bucket, of `count` buckets. `wire`: what travels; the sums
-// have the bits of all_reduce_sum (ops.h). `group` must outlive it.
+// Elements that an exchange has to do with at once.
+struct ExchangeRoom {
+  std::size_t elements = 0;  // of all buckets together
+  std::size_t largest = 0;   // of one bucket
+};
+
+// `wire`: what travels. The sums have the bits of all_reduce_sum (ops.h), but for what stands in a
+// NaN. `group` must outlive it.
 absl::StatusOr<std::unique_ptr<GradientExchange>> make_staged_exchange(
     std::shared_ptr<Device> device, Collectives& group, WireType wire, std::uint64_t layout_hash,
-    std::size_t elements);
+    const ExchangeRoom& room);
 
-// `elements`: of all buckets together. On a 16-bit wire NCCL rounds as it likes.
+// On a 16-bit wire NCCL rounds as it likes.
 absl::StatusOr<std::unique_ptr<GradientExchange>> make_nccl_exchange(
     std::shared_ptr<Device> device, std::unique_ptr<Communicator> communicator, WireType wire,
-    std::size_t elements);
+    const ExchangeRoom& room);
 
 }  // namespace muster::runtime::cuda

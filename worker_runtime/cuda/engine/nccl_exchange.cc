@@ -93,9 +93,9 @@ class NcclExchange final : public GradientExchange {
 
 absl::StatusOr<std::unique_ptr<GradientExchange>> make_nccl_exchange(
     std::shared_ptr<Device> device, std::unique_ptr<Communicator> communicator, WireType wire,
-    std::size_t elements) {
+    const ExchangeRoom& room) {
   auto exchange = std::make_unique<NcclExchange>(std::move(device), std::move(communicator), wire);
-  const absl::Status prepared = exchange->prepare(elements);
+  const absl::Status prepared = exchange->prepare(room.elements);
   if (!prepared.ok()) return prepared;
   return exchange;
 }

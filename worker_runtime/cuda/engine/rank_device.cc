@@ -170,14 +170,14 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> make_exchange(const RankDevice
                                                                 const DeviceRequest& request,
                                                                 WireType wire,
                                                                 std::uint64_t layout_hash,
-                                                                std::size_t elements) {
+                                                                const ExchangeRoom& room) {
   if (rank.backend == DeviceBackend::kAlone) return make_no_exchange();
   if (rank.backend == DeviceBackend::kStaged) {
-    return make_staged_exchange(rank.device, request.group, wire, layout_hash, elements);
+    return make_staged_exchange(rank.device, request.group, wire, layout_hash, room);
   }
   auto communicator = connect(rank, request);
   if (!communicator.ok()) return communicator.status();
-  return make_nccl_exchange(rank.device, *std::move(communicator), wire, elements);
+  return make_nccl_exchange(rank.device, *std::move(communicator), wire, room);
 }
 
 }  // namespace muster::runtime::cuda

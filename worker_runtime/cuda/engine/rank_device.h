@@ -51,12 +51,12 @@ struct RankDevice {
 absl::StatusOr<RankDevice> open_rank_device(const DeviceLibraries& libraries,
                                             const DeviceRequest& request);
 
-// The way between devices that was chosen, for at most `elements` at once; see exchange.h.
+// The way between devices that was chosen; see exchange.h.
 // REQUIRES: there is a device. References in the request must outlive what it returns.
 absl::StatusOr<std::unique_ptr<GradientExchange>> make_exchange(const RankDevice& rank,
                                                                 const DeviceRequest& request,
                                                                 WireType wire,
                                                                 std::uint64_t layout_hash,
-                                                                std::size_t elements);
+                                                                const ExchangeRoom& room);
 
 }  // namespace muster::runtime::cuda
