@@ -54,6 +54,11 @@ void FakeDriver::clear_log() {
   state_->ran.clear();
 }
 
+std::vector<std::string> FakeDriver::waits() const {
+  const Lock lock(state_->mutex);
+  return state_->waits;
+}
+
 std::size_t FakeDriver::alive() const {
   const Lock lock(state_->mutex);
   return state_->streams.size() + state_->events.size() + state_->modules.size() +

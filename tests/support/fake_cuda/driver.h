@@ -60,6 +60,9 @@ class FakeDriver {
   // "s2 to_host 64". Streams are numbered from 1 as they are made.
   std::vector<std::string> log() const;
   void clear_log();
+  // The calls that waited until something had run, or with a real driver may have: an event or a
+  // stream that was waited for, memory that is not pinned, memory given back.
+  std::vector<std::string> waits() const;
   // Streams, events, allocations and modules that were not given back.
   std::size_t alive() const;
   // Every later call of this function of the table gives `result`; kCuSuccess: as usual again.

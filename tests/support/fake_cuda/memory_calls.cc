@@ -26,6 +26,7 @@ CuResult memory_allocate(CuAddress* at, std::size_t size) {
 }
 CuResult memory_free(CuAddress at) {
   return in_context("cuMemFree", [&](State& state, Lock& lock) {
+    state.waits.emplace_back("cuMemFree");
     state.drain_all(lock, fake_context->device);  // as a real one waits
     return state.release(pointer(at), false) ? kCuSuccess : kCuInvalidValue;
   });
@@ -39,6 +40,7 @@ CuResult host_allocate(void** at, std::size_t size, unsigned) {
 }
 CuResult host_free(void* at) {
   return in_context("cuMemFreeHost", [&](State& state, Lock& lock) {
+    state.waits.emplace_back("cuMemFreeHost");
     state.drain_all(lock, fake_context->device);
     return state.release(at, true) ? kCuSuccess : kCuInvalidValue;
   });
@@ -52,6 +54,7 @@ CuResult to_device(CuAddress to, const void* from, std::size_t size, CuStream st
     if (state.pinned(from, size)) {
       operation.run = [=] { std::memcpy(pointer(to), from, size); };
     } else {
+      state.waits.emplace_back("cuMemcpyHtoDAsync");
       const auto* first = static_cast<const std::byte*>(from);
       std::vector<std::byte> staged(first, first + size);
       operation.run = [to, staged = std::move(staged)] {
@@ -70,7 +73,10 @@ CuResult to_host(void* to, CuAddress from, std::size_t size, CuStream stream) {
     operation.run = [=] { std::memcpy(to, pointer(from), size); };
     const bool waits = !state.pinned(to, size);
     state.add(lock, stream, std::move(operation));
-    if (waits) state.drain(lock, stream);
+    if (waits) {
+      state.waits.emplace_back("cuMemcpyDtoHAsync");
+      state.drain(lock, stream);
+    }
     return kCuSuccess;
   });
 }

@@ -119,6 +119,7 @@ struct FakeDriver::State {
   std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
   int last_stream = 0;
   std::vector<std::string> ran;
+  std::vector<std::string> waits;
   std::map<std::string, CuResult> failures;
 };
 

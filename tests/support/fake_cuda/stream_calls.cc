@@ -34,6 +34,7 @@ CuResult stream_query(CuStream stream) {
 }
 CuResult stream_synchronize(CuStream stream) {
   return on_stream("cuStreamSynchronize", stream, [&](State& state, Lock& lock) {
+    state.waits.emplace_back("cuStreamSynchronize");
     state.drain(lock, stream);
     return kCuSuccess;
   });
@@ -88,6 +89,7 @@ CuResult event_query(CuEvent event) {
 CuResult event_synchronize(CuEvent event) {
   return in_context("cuEventSynchronize", [&](State& state, Lock& lock) {
     if (!state.events.contains(event)) return kCuInvalidHandle;
+    if (event->done < event->recorded) state.waits.emplace_back("cuEventSynchronize");
     state.finish(lock, event, event->stream, event->recorded);
     return kCuSuccess;
   });

@@ -4,6 +4,8 @@
 // and with several ranks over either exchange, interrupted and resumed, with bad numbers in it.
 #include "worker_runtime/cuda/engine/device_engine.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <set>
 #include <string>
@@ -206,6 +208,44 @@ TEST_CASE("stopped and resumed on devices, the end has the same bits") {
   REQUIRE(rest.first().exit_code == kExitDone);
   CHECK(rest.losses().size() == 6);
   CHECK(rest.first().param_hash == whole);
+}
+
+TEST_CASE("between micro-batches nothing waits for the one before") {
+  const Bench bench;
+  Machine machine(1);
+  RunOptions options = machine.options(1);
+  const auto use = options.adjust;
+  const FakeDriver& driver = machine.ranks.driver;
+  const auto finished = [&driver] {  // micro-batches: each ends with this kernel
+    const std::vector<std::string> log = driver.log();
+    return std::count_if(log.begin(), log.end(), [](const std::string& line) {
+      return line.find("muster_position_gradient") != std::string::npos;
+    });
+  };
+  std::ptrdiff_t before = 0;
+  std::size_t waits = 0;
+  std::size_t asked = 0;
+  options.adjust = [&](int rank, TrainRuntime& runtime, LocalGroup& group) {
+    use(rank, runtime, group);
+    runtime.consumed = [&](std::uint64_t sample, std::uint64_t) {
+      const auto leaf = static_cast<std::ptrdiff_t>(sample % 12 / 2);
+      if (leaf == 0) {
+        before = finished();
+        waits = driver.waits().size();
+        return;
+      }
+      ++asked;
+      INFO("micro-batch " << leaf);
+      // Those before the last two that were queued, at most.
+      CHECK(finished() - before <= std::max<std::ptrdiff_t>(0, leaf - 3));
+      const std::vector<std::string> all = driver.waits();
+      CHECK(std::all_of(all.begin() + static_cast<std::ptrdiff_t>(waits), all.end(),
+                        [](const std::string& call) { return call == "cuEventSynchronize"; }));
+    };
+  };
+  CHECK(bench.train(bench.config({"bf16.enabled=true", "steps=3"}), options).first().exit_code ==
+        kExitDone);
+  CHECK(asked == 15);
 }
 
 TEST_CASE("a number that is not finite is named as on the CPU") {

@@ -50,7 +50,8 @@ class DeviceGpt {
 
   // One micro-batch: tokens (batch, time + 1) row-major. Leaves d(sum of token losses *
   // gradient_scale)/d(parameter) in gradients() and the unscaled sum of token losses in *loss
-  // (device memory). time <= n_ctx. Queued; the tokens are read before it returns.
+  // (device memory). time <= n_ctx. Queued; the tokens are read before it returns,
+  // and it waits for nothing that belongs to the micro-batch before.
   virtual absl::Status queue_backward(std::span<const std::int32_t> tokens, std::int64_t batch,
                                       std::int64_t time, float gradient_scale, double* loss,
                                       const Ready& ready) = 0;

@@ -21,6 +21,7 @@
 #include "worker_runtime/cuda/model/arena.h"
 #include "worker_runtime/cuda/model/device_gpt.h"
 #include "worker_runtime/cuda/model/queue.h"
+#include "worker_runtime/cuda/model/token_sender.h"
 
 namespace muster::runtime::cuda {
 
@@ -114,6 +115,7 @@ class DeviceGptModel final : public DeviceGpt {
   Array<S> weights_;
   Array<float> gradients_;
   std::vector<Layer> layers_;
+  TokenSender sender_;
   Array<S> last_;  // residual stream after the last layer
   Norm last_norm_;
   Array<std::int32_t> tokens_, distinct_;

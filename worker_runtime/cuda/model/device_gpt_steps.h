@@ -56,7 +56,9 @@ void DeviceGptModel<S>::reserve() {
 
 template <class S>
 absl::Status DeviceGptModel<S>::allocate(Device& device) {
-  return arena_.allocate(device);
+  const std::size_t context = static_cast<std::size_t>(config_.n_ctx);
+  absl::Status room = sender_.allocate(device, max_rows_ / context * (context + 1), max_rows_);
+  return room.ok() ? arena_.allocate(device) : room;
 }
 
 template <class S>
@@ -342,12 +344,12 @@ void DeviceGptModel<S>::embedding_backward() {
 
 template <class S>
 void DeviceGptModel<S>::send_tokens(std::span<const std::int32_t> tokens, bool backward) {
-  queue_.to_device(tokens_.data(), tokens.data(), tokens.size_bytes());
-  if (!backward) return;
-  const TokenOrder order = token_order(tokens, time_ + 1, batch_, time_, vocabulary_);
-  queue_.to_device(distinct_.data(), order.distinct.data(), rows_ * sizeof(std::int32_t));
-  queue_.to_device(starts_.data(), order.starts.data(), (rows_ + 1) * sizeof(std::uint32_t));
-  queue_.to_device(places_.data(), order.places.data(), rows_ * sizeof(std::uint32_t));
+  TokenOrder order;
+  if (backward) order = token_order(tokens, time_ + 1, batch_, time_, vocabulary_);
+  queue_.check([&] {
+    return sender_.send(*stream_, tokens, backward ? &order : nullptr,
+                        {tokens_.data(), distinct_.data(), starts_.data(), places_.data()});
+  });
 }
 
 template <class S>
