@@ -161,6 +161,7 @@ json manifest_json(const Manifest& m) {
           {"param_hash", m.param_hash},
           {"build",
            {{"version", m.build.version}, {"compiler", m.build.compiler}, {"isa", m.build.isa}}},
+          {"products", m.products},
           {"tensors", std::move(tensors)},
           {"chunks", std::move(chunks)}};
 }
@@ -184,6 +185,7 @@ Manifest manifest_from(const json& j) {
   need(build, "version").get_to(m.build.version);
   need(build, "compiler").get_to(m.build.compiler);
   need(build, "isa").get_to(m.build.isa);
+  m.products = j.value("products", "");  // not in the first checkpoints
   for (const json& t : need(j, "tensors")) {
     m.tensors.push_back(
         {need(t, "name").get<std::string>(), need(t, "dims").get<std::vector<std::int64_t>>(),

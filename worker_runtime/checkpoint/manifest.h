@@ -81,6 +81,7 @@ struct Manifest {
   std::uint64_t layout_hash = 0;
   std::string param_hash;
   BuildFacts build;
+  std::string products;  // what the device's library multiplies by (Engine::products); empty: none
   std::vector<StoredTensor> tensors;
   std::vector<Chunk> chunks;
   bool operator==(const Manifest&) const = default;

@@ -49,6 +49,8 @@ class DeviceProducts {
   DeviceProducts(const DeviceProducts&) = delete;
   DeviceProducts& operator=(const DeviceProducts&) = delete;
 
+  // Chooses its algorithm, without touching the device.
+  absl::Status plan(const DeviceProduct& product) { return plan_for(product).status(); }
   // Queues it. The objects' shapes decide the algorithm, found once and kept.
   absl::Status run(Stream& stream, const DeviceProduct& product);
 

@@ -46,6 +46,19 @@ absl::StatusOr<StartFacts> from_text(const std::string& text) {
   }
 }
 
+// Every rank's, in rank order.
+absl::StatusOr<std::vector<std::string>> exchange_texts(Collectives& group,
+                                                        const std::string& mine) {
+  const auto records = all_gather(group, std::as_bytes(std::span(mine)));
+  if (!records.ok()) return records.status();
+  std::vector<std::string> texts;
+  for (const std::vector<std::byte>& record : *records) {
+    texts.emplace_back(record.size(), '\0');
+    if (!record.empty()) std::memcpy(texts.back().data(), record.data(), record.size());
+  }
+  return texts;
+}
+
 // "1, 3 and 4" of the ranks for which `differs` holds; empty: none.
 std::string ranks_where(const std::vector<StartFacts>& facts,
                         const std::function<bool(const StartFacts&)>& differs) {
@@ -77,18 +90,31 @@ absl::StatusOr<std::vector<std::uint32_t>> exchange_bits(Collectives& group, std
 }
 
 absl::StatusOr<std::vector<StartFacts>> exchange_facts(Collectives& group, const StartFacts& mine) {
-  const std::string text = to_text(mine);
-  const auto records = all_gather(group, std::as_bytes(std::span(text)));
-  if (!records.ok()) return records.status();
+  const auto texts = exchange_texts(group, to_text(mine));
+  if (!texts.ok()) return texts.status();
   std::vector<StartFacts> facts;
-  for (const std::vector<std::byte>& record : *records) {
-    std::string other(record.size(), '\0');
-    if (!record.empty()) std::memcpy(other.data(), record.data(), record.size());
-    auto read = from_text(other);
+  for (const std::string& text : *texts) {
+    auto read = from_text(text);
     if (!read.ok()) return read.status();
     facts.push_back(*std::move(read));
   }
   return facts;
+}
+
+absl::Status compare_products(Collectives& group, const std::string& mine) {
+  const auto products = exchange_texts(group, mine);
+  if (!products.ok()) return products.status();
+  const auto words = [](const std::string& one) { return one.empty() ? "its own" : one; };
+  for (std::size_t rank = 1; rank < products->size(); ++rank) {
+    const std::string& other = (*products)[rank];
+    if (other == products->front()) continue;
+    return absl::InternalError("rank " + std::to_string(rank) +
+                               " and rank 0 multiply by different algorithms (" + words(other) +
+                               " there, " + words(products->front()) +
+                               " at rank 0): install one version of cuBLAS on all hosts, on GPUs "
+                               "of one kind");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status check_agreement(const std::vector<StartFacts>& facts) {

@@ -35,6 +35,10 @@ absl::StatusOr<std::vector<StartFacts>> exchange_facts(Collectives& group, const
 // (what the numbers depend on), corpus, layout.
 absl::Status check_agreement(const std::vector<StartFacts>& facts);
 
+// kInternal naming the first rank whose Engine::products() are not rank 0's: what is computed would
+// depend on which rank computes it. Errors of the collective keep their code.
+absl::Status compare_products(Collectives& group, const std::string& mine);
+
 // Every rank's `mine`, in rank order. Errors are the collective's.
 absl::StatusOr<std::vector<std::uint32_t>> exchange_bits(Collectives& group, std::uint32_t mine);
 

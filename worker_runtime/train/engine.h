@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <absl/status/status.h>
@@ -67,6 +68,10 @@ class Engine {
   // The state in host memory, valid until the next apply().
   virtual absl::StatusOr<std::span<const float>> master() = 0;
   virtual absl::StatusOr<const TrainTensors*> tensors() = 0;
+
+  // The library that multiplies matrices, its version, and a digest of the algorithms that it chose
+  // for a training step: bits depend on them. Empty: the build says it all.
+  virtual std::string products() const { return {}; }
 
   // What must be equal on all ranks besides the state: the collectives it has run, if they are
   // not the group's.

@@ -63,6 +63,7 @@ Manifest TrainingRun::manifest() const {
   made.corpus_bytes = dataset_->corpus().bytes.size();
   made.corpus_digest = dataset_->corpus().digest;
   made.build = runtime_.build;
+  made.products = engine_->products();
   return made;
 }
 

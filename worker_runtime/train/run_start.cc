@@ -41,7 +41,7 @@ absl::Status TrainingRun::start() {
     tensors = std::move(loaded->tensors);
   }
   status = fill_tensors(*manifest, tensors);
-  return status.ok() ? make_engine(std::move(tensors)) : status;
+  return status.ok() ? make_engine(std::move(tensors), *manifest) : status;
 }
 
 absl::Status TrainingRun::read_data() {
@@ -153,7 +153,8 @@ absl::Status TrainingRun::fill_tensors(const std::optional<Manifest>& manifest,
   return status.ok() ? status : peer_failure(status);
 }
 
-absl::Status TrainingRun::make_engine(TrainTensors tensors) {
+absl::Status TrainingRun::make_engine(TrainTensors tensors,
+                                      const std::optional<Manifest>& manifest) {
   EngineRequest request{
       config_.model, config_.precision, batch_.micro, layout_, config_.parallel, group_, {}};
   if (runtime_.after_backward) {
@@ -167,8 +168,23 @@ absl::Status TrainingRun::make_engine(TrainTensors tensors) {
   }
   if (!engine.ok()) return engine_failure(engine.status());
   engine_ = *std::move(engine);
+  const absl::Status alike = compare_products(manifest);
+  if (!alike.ok()) return alike;
   const absl::Status loaded = engine_->load(std::move(tensors));
   return loaded.ok() ? loaded : engine_failure(loaded);
+}
+
+// Ranks that multiply differently are refused; a checkpoint whose maker did is only told of.
+absl::Status TrainingRun::compare_products(const std::optional<Manifest>& manifest) {
+  const std::string mine = engine_->products();
+  const absl::Status alike = runtime::compare_products(group_, mine);
+  if (!alike.ok()) return engine_failure(alike);
+  const std::string then = manifest ? manifest->products : "";
+  if (is_first() && !mine.empty() && !then.empty() && mine != then) {
+    note("the checkpoint's maker multiplied by other algorithms (" + then + " then, " + mine +
+         " now): the last bits may differ");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace muster::runtime

@@ -47,7 +47,8 @@ class TrainingRun {
   absl::Status settle_batch(const std::optional<Manifest>& manifest);
   absl::Status compare(const Manifest& manifest);
   absl::Status fill_tensors(const std::optional<Manifest>& manifest, TrainTensors& tensors);
-  absl::Status make_engine(TrainTensors tensors);
+  absl::Status make_engine(TrainTensors tensors, const std::optional<Manifest>& manifest);
+  absl::Status compare_products(const std::optional<Manifest>& manifest);
 
   absl::Status steps();
   absl::Status step();

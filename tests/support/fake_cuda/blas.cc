@@ -104,6 +104,7 @@ Sizes sizes_of(const Product& product, const Layout& a, const Layout& b, const L
   return {fits ? m : 0, n, k};
 }
 
+template <std::uint64_t kVariant>
 LtStatus choose(LtObject, LtObject product, LtObject a, LtObject b, LtObject, LtObject d, LtObject,
                 int wanted, LtHeuristicResult* results, int* count) {
   const Sizes sizes = sizes_of(*static_cast<Product*>(product), *static_cast<Layout*>(a),
@@ -112,6 +113,7 @@ LtStatus choose(LtObject, LtObject product, LtObject a, LtObject b, LtObject, Lt
   if (sizes.m == 0 || wanted < 1) return kLtInvalidValue;
   results[0] = LtHeuristicResult{};
   results[0].algorithm.data[0] = 1;
+  results[0].algorithm.data[1] = kVariant;
   *count = 1;
   return kLtSuccess;
 }
@@ -233,7 +235,7 @@ LtStatus matmul(LtObject, LtObject product, const void* alpha, const void* a, Lt
 
 }  // namespace
 
-BlasApi fake_blas() {
+BlasApi fake_blas(bool otherwise) {
   BlasApi api;
   api.library = "fake";
   api.cublasLtCreate = create<Handle>;
@@ -251,7 +253,7 @@ BlasApi fake_blas() {
   api.cublasLtMatmulPreferenceCreate = create<Preference>;
   api.cublasLtMatmulPreferenceDestroy = destroy<Preference>;
   api.cublasLtMatmulPreferenceSetAttribute = set_preference;
-  api.cublasLtMatmulAlgoGetHeuristic = choose;
+  api.cublasLtMatmulAlgoGetHeuristic = otherwise ? choose<1> : choose<0>;
   api.cublasLtMatmul = matmul;
   return api;
 }

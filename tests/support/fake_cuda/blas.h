@@ -10,8 +10,9 @@
 
 namespace muster::runtime::cuda {
 
+// `otherwise`: a library whose heuristic chooses other algorithms, which give the same bits here.
 // REQUIRES: a FakeDriver exists whenever it is used.
-BlasApi fake_blas();
+BlasApi fake_blas(bool otherwise = false);
 // Handles, descriptors and layouts that were not given back.
 std::size_t fake_blas_alive();
 

@@ -248,6 +248,48 @@ TEST_CASE("between micro-batches nothing waits for the one before") {
   CHECK(asked == 15);
 }
 
+TEST_CASE("ranks that multiply by other algorithms are refused, and named") {
+  const Bench bench;
+  for (const Way way : {Way::kStaged, Way::kNccl}) {
+    Machine machine(3);
+    RunOptions options = machine.options(3);
+    options.adjust = [&](int rank, TrainRuntime& runtime, LocalGroup&) {
+      machine.use(rank, runtime, way, false, fake_blas(rank == 2));
+    };
+    const Run run = bench.train(bench.config(), options);
+    CHECK(run.samples.empty());
+    for (const TrainResult& result : run.results) {
+      CHECK(result.exit_code == kExitDevice);
+      CHECK_THAT(result.message,
+                 Catch::StartsWith("rank 2 and rank 0 multiply by different algorithms (cublaslt "
+                                   "130000 ") &&
+                     Catch::Contains(" at rank 0): install one version of cuBLAS"));
+    }
+  }
+}
+
+TEST_CASE("a checkpoint whose maker multiplied otherwise is gone on from, and that is said") {
+  const Bench bench;
+  const auto train = [&](const char* steps, Generation generation, bool otherwise) {
+    Machine machine(1);
+    RunOptions options;
+    options.generation = generation;
+    options.adjust = [&](int rank, TrainRuntime& runtime, LocalGroup&) {
+      machine.use(rank, runtime, Way::kStaged, false, fake_blas(otherwise));
+    };
+    const Run run = bench.train(bench.config({steps}), options);
+    CHECK(run.first().exit_code == kExitDone);
+    return run.noted("multiplied by other algorithms");
+  };
+  CHECK_FALSE(train("steps=4", 0, false));
+  CHECK_FALSE(train("steps=8", 1, false));
+  CHECK(train("steps=12", 2, true));
+  // The CPU's products are told of with its build.
+  const Run cpu = bench.train(bench.config({"steps=16"}), {.generation = 3});
+  CHECK(cpu.first().exit_code == kExitDone);
+  CHECK_FALSE(cpu.noted("multiplied by other algorithms"));
+}
+
 TEST_CASE("a number that is not finite is named as on the CPU") {
   const auto spoiled = [](bool on_device) {
     const Bench bench;

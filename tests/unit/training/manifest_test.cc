@@ -56,6 +56,14 @@ TEST_CASE("a manifest reads back as it was") {
   CHECK(*read == whole());
 }
 
+TEST_CASE("a manifest from before products were noted reads") {
+  const auto read = parse_manifest(forged([](json& document) { document.erase("products"); }));
+  REQUIRE(read.ok());
+  CHECK(read->products.empty());
+  CHECK_THAT(refusal(forged([](json& document) { document["products"] = 3; })),
+             Catch::Contains("another type"));
+}
+
 TEST_CASE("a loss that was not a number does not spoil the checkpoint") {
   Manifest manifest = whole();
   manifest.counters.loss = std::numeric_limits<double>::quiet_NaN();

@@ -46,6 +46,7 @@ inline runtime::Manifest small_manifest(std::uint64_t step) {
   manifest.order_version = 1;
   manifest.config = R"({"steps":10})";
   manifest.build = {"0.1.0", "g++", "avx2"};
+  manifest.products = "cublaslt 130000 0123456789abcdef";
   return manifest;
 }
 

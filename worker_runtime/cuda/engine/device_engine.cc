@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,7 @@ class DeviceEngine final : public Engine {
         model_(std::move(model)),
         stream_(model_->stream()),
         size_(request.layout.size),
+        products_(model_->signature()),
         buckets_(cut_buckets(request.layout, bucket_sizes(request.parallel))) {
     for (Arena::Array<float>* array : {&master_, &first_, &second_, &sum_}) {
       *array = arena_.reserve<float>(size_);
@@ -73,6 +75,7 @@ class DeviceEngine final : public Engine {
   }
   absl::StatusOr<std::span<const float>> master() override;
   absl::StatusOr<const TrainTensors*> tensors() override;
+  std::string products() const override { return products_; }
   std::uint64_t fingerprint() const override { return exchange_ ? exchange_->fingerprint() : 0; }
   absl::Status close() override { return exchange_ ? exchange_->close() : absl::OkStatus(); }
 
@@ -95,6 +98,7 @@ class DeviceEngine final : public Engine {
   std::unique_ptr<DeviceGpt> model_;
   Stream& stream_;
   std::size_t size_;
+  std::string products_;  // as chosen at the start
   std::vector<Bucket> buckets_;
   std::unique_ptr<GradientExchange> exchange_;  // none: deterministic
 

@@ -24,6 +24,7 @@ absl::StatusOr<std::unique_ptr<DeviceGpt>> make(const GptConfig& config, std::in
                                          std::to_string(max_batch) + ": " +
                                          std::string(room.message()));
   }
+  if (absl::Status planned = model->plan(); !planned.ok()) return planned;
   return model;
 }
 

@@ -65,7 +65,8 @@ class DeviceGpt {
   // layout.size FP32 in device memory, of the last micro-batch.
   virtual float* gradients() = 0;
   virtual Stream& stream() = 0;
-  // The library that multiplies, its version and its choices.
+  // The library that multiplies, its version, and a digest of its choices so far: at first those
+  // for full micro-batches.
   virtual std::string signature() const = 0;
 
  protected:

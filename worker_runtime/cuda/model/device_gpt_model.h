@@ -38,6 +38,8 @@ class DeviceGptModel final : public DeviceGpt {
 
   // Everything it will ever need.
   absl::Status allocate(Device& device);
+  // Chooses the products' algorithms of full micro-batches. REQUIRES: allocated.
+  absl::Status plan();
 
   absl::Status load_weights(std::span<const float> master) override;
   absl::Status load_device_weights(const float* master) override;
@@ -84,9 +86,11 @@ class DeviceGptModel final : public DeviceGpt {
   float* gradient(std::size_t offset) const { return gradients_.data() + offset; }
   AttentionSize attention_size() const;
 
+  void set_size(std::int64_t batch, std::int64_t time);
   void begin(std::span<const std::int32_t> tokens, std::int64_t batch, std::int64_t time,
              bool backward);
   void run_forward();
+  void run_backward(float scale, double* loss, const Ready& ready);
   void tell(const Ready& ready, std::size_t end);
   void send_tokens(std::span<const std::int32_t> tokens, bool backward);
   void norm_forward(const Norm& norm, const S* x);
@@ -111,11 +115,11 @@ class DeviceGptModel final : public DeviceGpt {
   std::size_t width_, heads_, vocabulary_, max_rows_, head_rows_, logits_stride_;
   std::size_t wte_, wpe_;
 
+  TokenSender sender_;
   Arena arena_;
   Array<S> weights_;
   Array<float> gradients_;
   std::vector<Layer> layers_;
-  TokenSender sender_;
   Array<S> last_;  // residual stream after the last layer
   Norm last_norm_;
   Array<std::int32_t> tokens_, distinct_;

@@ -353,16 +353,31 @@ void DeviceGptModel<S>::send_tokens(std::span<const std::int32_t> tokens, bool b
 }
 
 template <class S>
-void DeviceGptModel<S>::begin(std::span<const std::int32_t> tokens, std::int64_t batch,
-                              std::int64_t time, bool backward) {
+void DeviceGptModel<S>::set_size(std::int64_t batch, std::int64_t time) {
   MUSTER_CHECK(batch >= 1 && static_cast<std::size_t>(batch * config_.n_ctx) <= max_rows_);
   MUSTER_CHECK(time >= 1 && time <= config_.n_ctx);
-  MUSTER_CHECK(tokens.size() == static_cast<std::size_t>(batch * (time + 1)));
-  for (const std::int32_t token : tokens)
-    MUSTER_CHECK(token >= 0 && token < config_.vocab_size);
   batch_ = static_cast<std::size_t>(batch);
   time_ = static_cast<std::size_t>(time);
   rows_ = batch_ * time_;
+}
+
+template <class S>
+absl::Status DeviceGptModel<S>::plan() {
+  set_size(static_cast<std::int64_t>(max_rows_) / config_.n_ctx, config_.n_ctx);
+  queue_.only_plan(true);
+  run_forward();
+  run_backward(1.0F, loss_.data(), {});
+  queue_.only_plan(false);
+  return queue_.take_status();
+}
+
+template <class S>
+void DeviceGptModel<S>::begin(std::span<const std::int32_t> tokens, std::int64_t batch,
+                              std::int64_t time, bool backward) {
+  set_size(batch, time);
+  MUSTER_CHECK(tokens.size() == static_cast<std::size_t>(batch * (time + 1)));
+  for (const std::int32_t token : tokens)
+    MUSTER_CHECK(token >= 0 && token < config_.vocab_size);
   send_tokens(tokens, backward);
 }
 
@@ -388,6 +403,12 @@ absl::Status DeviceGptModel<S>::queue_backward(std::span<const std::int32_t> tok
                                                double* loss, const Ready& ready) {
   begin(tokens, batch, time, true);
   run_forward();
+  run_backward(scale, loss, ready);
+  return queue_.take_status();
+}
+
+template <class S>
+void DeviceGptModel<S>::run_backward(float scale, double* loss, const Ready& ready) {
   queue_.zero(gradients_.data(), layout_.size * sizeof(float));
   head(scale, true, loss);
   norm_backward(last_norm_, last_.data(), true);
@@ -398,7 +419,6 @@ absl::Status DeviceGptModel<S>::queue_backward(std::span<const std::int32_t> tok
   }
   embedding_backward();
   tell(ready, layout_.size);
-  return queue_.take_status();
 }
 
 template <class S>
