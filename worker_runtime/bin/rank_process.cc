@@ -91,7 +91,12 @@ cuda::DeviceRequest RankProcess::device_request(cuda::DeviceWish wish) {
   // Both from the communicator's threads: first why it fails, as far as it is known, then that it
   // is over. The first thread is in a wait that nobody ends.
   const auto fails = [this](const cuda::RankEnd& why) {
-    write_error({why.exit_code, why.message, why.secondary, why.peer});
+    const ErrorReport report{why.exit_code, why.message, why.secondary, why.peer};
+    {
+      const std::lock_guard lock(failing_mutex_);
+      failing_ = report;
+    }
+    write_error(report);
   };
   const auto ends = [](const cuda::RankEnd& why) {
     say(why.message);
@@ -136,10 +141,16 @@ void RankProcess::tell(const ErrorReport& report) const {
   write_error(report);
 }
 
-// From the overseer's thread: the first thread may be blocked for ever, and is left there.
+// From the overseer's thread: the first thread may be blocked for ever, and is left there. A job
+// that comes down because this rank's communicator failed changes nothing about why it did.
 void RankProcess::end_now(int code, const std::string& why) const {
-  tell({code, why, code == kExitPeerLost, -1});
-  ::_exit(code);
+  ErrorReport report{code, why, code == kExitPeerLost, -1};
+  {
+    const std::lock_guard lock(failing_mutex_);
+    if (failing_) report = *failing_;
+  }
+  tell(report);
+  ::_exit(report.exit_code);
 }
 
 }  // namespace muster::runtime

@@ -8,6 +8,8 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "worker_runtime/collectives/collectives.h"
@@ -55,6 +57,8 @@ class RankProcess {
   void end_now(int code, const std::string& why) const;
 
   LauncherFacts facts_;
+  mutable std::mutex failing_mutex_;
+  std::optional<ErrorReport> failing_;  // the communicator has failed
   ProcessOverseer overseer_;
   std::unique_ptr<Store> store_;  // with several ranks; outlives what uses it
   std::unique_ptr<LocalGroup> local_;
