@@ -70,12 +70,13 @@ Trial trial_of(Of<CrossEntropy<S>>, const TrialSize& size) {
   for (std::size_t i = 0; i < targets.size(); ++i)
     targets[i] = static_cast<std::int32_t>(i * 7919 % vocabulary);
   const auto target = make.in(targets);
+  const auto scale = make.in(std::vector<float>{0.25F});
   const auto losses = make.template out<float>(rows);
   // Logits are read twice, gradients written once.
   make.moves(static_cast<double>(rows * vocabulary) * (8 + sizeof(S)));
   return make.done(Kernel::grid(rows), [=](const Places& at) {
-    return typename Kernel::Args{at(logits), at(target), at(losses), time + 1, time,  0,
-                                 rows,       vocabulary, vocabulary, stride,   0.25F, 1};
+    return typename Kernel::Args{at(logits), at(target), at(losses), time + 1, time,      0,
+                                 rows,       vocabulary, vocabulary, stride,   at(scale), 1};
   });
 }
 

@@ -245,6 +245,12 @@ absl::StatusOr<double> Event::milliseconds_since(const Event& begin) const {
   return static_cast<double>(elapsed);
 }
 
+// ---------------------------------------------------------------- Graph
+
+Graph::~Graph() {
+  if (device_->use().ok()) device_->api().cuGraphExecDestroy(graph_);
+}
+
 // ---------------------------------------------------------------- Stream
 
 Stream::~Stream() {
@@ -288,6 +294,29 @@ absl::Status Stream::wait_for(const Event& event) {
 
 absl::Status Stream::synchronize() {
   return device_->status(device_->api().cuStreamSynchronize(stream_), "cuStreamSynchronize");
+}
+
+absl::Status Stream::begin_capture() {
+  return device_->status(device_->api().cuStreamBeginCapture(stream_, kCuCaptureThreadLocal),
+                         "cuStreamBeginCapture");
+}
+
+absl::StatusOr<std::unique_ptr<Graph>> Stream::end_capture() {
+  const DriverApi& api = device_->api();
+  CuGraph graph = nullptr;
+  absl::Status ended =
+      device_->status(api.cuStreamEndCapture(stream_, &graph), "cuStreamEndCapture");
+  if (!ended.ok()) return ended;
+  CuGraphExec exec = nullptr;
+  const absl::Status made = device_->status(api.cuGraphInstantiateWithFlags(&exec, graph, 0),
+                                            "cuGraphInstantiateWithFlags");
+  api.cuGraphDestroy(graph);
+  if (!made.ok()) return made;
+  return std::unique_ptr<Graph>(new Graph(device_, exec));
+}
+
+absl::Status Stream::replay(const Graph& graph) {
+  return device_->status(device_->api().cuGraphLaunch(graph.graph_, stream_), "cuGraphLaunch");
 }
 
 absl::Status Stream::launch_raw(const char* name, Grid grid, unsigned threads, std::size_t shared,

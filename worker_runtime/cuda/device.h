@@ -92,6 +92,22 @@ class Event {
   CuEvent event_;
 };
 
+// What a stream ran once, to be run again as a whole: kernels and copies with the addresses and
+// arguments that they were queued with.
+class Graph {
+ public:
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+ private:
+  friend class Stream;
+  Graph(std::shared_ptr<Device> device, CuGraphExec graph)
+      : device_(std::move(device)), graph_(graph) {}
+  std::shared_ptr<Device> device_;
+  CuGraphExec graph_;
+};
+
 class Stream {
  public:
   ~Stream();
@@ -109,6 +125,13 @@ class Stream {
   // What is queued here later runs after what `event` was recorded after.
   absl::Status wait_for(const Event& event);
   absl::Status synchronize();
+
+  // What this thread queues here does not run, but becomes a graph. Until end_capture() the thread
+  // waits for nothing, asks for no event and allocates nothing; other threads may. Also after an
+  // error: the stream is an ordinary one again.
+  absl::Status begin_capture();
+  absl::StatusOr<std::unique_ptr<Graph>> end_capture();
+  absl::Status replay(const Graph& graph);
 
   // One of our kernels; `args` is copied.
   template <class Kernel>

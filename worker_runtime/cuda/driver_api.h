@@ -19,6 +19,8 @@ struct CUmod_st;
 struct CUfunc_st;
 struct CUstream_st;
 struct CUevent_st;
+struct CUgraph_st;
+struct CUgraphExec_st;
 
 namespace muster::runtime::cuda {
 
@@ -27,8 +29,11 @@ using CuModule = CUmod_st*;
 using CuFunction = CUfunc_st*;
 using CuStream = CUstream_st*;
 using CuEvent = CUevent_st*;
+using CuGraph = CUgraph_st*;
+using CuGraphExec = CUgraphExec_st*;
 using CuDevice = int;
-using CuAddress = unsigned long long;  // NOLINT(google-runtime-int): as cuda.h has it
+using CuAddress = unsigned long long;     // NOLINT(google-runtime-int): as cuda.h has it
+using CuGraphFlags = unsigned long long;  // NOLINT(google-runtime-int)
 using CuResult = int;
 
 struct CuUuid {
@@ -46,8 +51,11 @@ inline constexpr CuResult kCuInvalidImage = 200;
 inline constexpr CuResult kCuInvalidContext = 201;
 inline constexpr CuResult kCuNoBinaryForGpu = 209;
 inline constexpr CuResult kCuInvalidHandle = 400;
+inline constexpr CuResult kCuIllegalState = 401;
 inline constexpr CuResult kCuNotFound = 500;
 inline constexpr CuResult kCuNotReady = 600;
+inline constexpr CuResult kCuCaptureUnsupported = 900;  // not while a stream is captured
+inline constexpr CuResult kCuCaptureInvalidated = 901;
 
 inline constexpr int kCuAttributeMultiprocessors = 16;
 inline constexpr int kCuAttributeCapabilityMajor = 75;
@@ -58,6 +66,7 @@ inline constexpr int kCuFunctionMaxDynamicShared = 8;
 
 inline constexpr unsigned kCuStreamNonBlocking = 1;
 inline constexpr unsigned kCuEventDisableTiming = 2;
+inline constexpr int kCuCaptureThreadLocal = 1;  // other threads may do what they like
 
 // Shared memory that a launch may use without asking for more.
 inline constexpr std::size_t kCuPlainShared = 48U << 10U;
@@ -102,6 +111,12 @@ inline constexpr std::size_t kCuPlainShared = 48U << 10U;
   F(cuEventQuery, CuEvent)                                                               \
   F(cuEventSynchronize, CuEvent)                                                         \
   F(cuEventElapsedTime, float*, CuEvent, CuEvent)                                        \
+  F(cuStreamBeginCapture, CuStream, int)                                                 \
+  F(cuStreamEndCapture, CuStream, CuGraph*)                                              \
+  F(cuGraphInstantiateWithFlags, CuGraphExec*, CuGraph, CuGraphFlags)                    \
+  F(cuGraphLaunch, CuGraphExec, CuStream)                                                \
+  F(cuGraphExecDestroy, CuGraphExec)                                                     \
+  F(cuGraphDestroy, CuGraph)                                                             \
   F(cuLaunchKernel, CuFunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
     unsigned, CuStream, void**, void**)
 // clang-format on

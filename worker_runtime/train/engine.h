@@ -89,6 +89,7 @@ struct EngineRequest {
   Collectives& group;
   // Seam for tests: sees, and may spoil, a micro-batch's gradient (layout.size).
   std::function<void(std::span<float>)> after_backward;
+  std::function<void(const std::string&)> note = {};  // one line for people
 };
 
 // References in the request must outlive the engine. kInvalidArgument: the configuration's fault.

@@ -162,6 +162,7 @@ absl::Status TrainingRun::make_engine(TrainTensors tensors,
       runtime_.after_backward(counters_.step + 1, gradient);
     };
   }
+  request.note = [this](const std::string& text) { note(text); };
   auto engine = runtime_.make_engine(request);
   if (absl::IsInvalidArgument(engine.status())) {
     return fail(kExitConfiguration, std::string(engine.status().message()));

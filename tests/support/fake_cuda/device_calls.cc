@@ -31,6 +31,9 @@ CuResult error_name(CuResult result, const char** name) {
       {kCuInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
       {kCuNoBinaryForGpu, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
       {kCuInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
+      {kCuIllegalState, "CUDA_ERROR_ILLEGAL_STATE"},
+      {kCuCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+      {kCuCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
       {kCuNotFound, "CUDA_ERROR_NOT_FOUND"},
       {kCuNotReady, "CUDA_ERROR_NOT_READY"}};
   const auto found = kNames.find(result);

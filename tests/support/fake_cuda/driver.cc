@@ -15,6 +15,7 @@ FakeDriver::FakeDriver(Options options) : state_(std::make_unique<State>(options
   DriverApi& api = state_->api;
   api.library = "fake";
   add_device_calls(api);
+  add_graph_calls(api);
   add_launch_calls(api);
   add_memory_calls(api);
   add_stream_calls(api);
@@ -30,6 +31,10 @@ FakeDriver::~FakeDriver() {
     delete event;
   for (CUmod_st* module : state_->modules)
     delete module;
+  for (CUgraph_st* graph : state_->graphs)
+    delete graph;
+  for (CUgraphExec_st* exec : state_->execs)
+    delete exec;
   for (const auto& [memory, allocation] : state_->allocations)
     ::operator delete (memory, std::align_val_t{256});
   fake_driver = nullptr;
@@ -62,7 +67,7 @@ std::vector<std::string> FakeDriver::waits() const {
 std::size_t FakeDriver::alive() const {
   const Lock lock(state_->mutex);
   return state_->streams.size() + state_->events.size() + state_->modules.size() +
-         state_->allocations.size();
+         state_->allocations.size() + state_->graphs.size() + state_->execs.size();
 }
 
 void FakeDriver::fail(const std::string& function, CuResult result) {

@@ -9,7 +9,10 @@
 //   - device memory starts as NaN bytes; a launch needs the kernel's own block size and shared
 //     memory (above 48 KiB only after cuFuncSetAttribute); addresses of copies must lie in one
 //     allocation; handles must be alive; memory runs out where Options say;
-//   - pinned host memory is read and written when the copy runs, other host memory at the call.
+//   - pinned host memory is read and written when the copy runs, other host memory at the call;
+//   - what a thread captures does not run; what may wait for a stream, and memory that is not
+//   pinned,
+//     are refused meanwhile and spoil the capture.
 //
 // A function of the table that the fake does not play ends the process: nothing is silently a
 // success. Handles are leaked to nobody: alive() counts them.
@@ -63,7 +66,7 @@ class FakeDriver {
   // The calls that waited until something had run, or with a real driver may have: an event or a
   // stream that was waited for, memory that is not pinned, memory given back.
   std::vector<std::string> waits() const;
-  // Streams, events, allocations and modules that were not given back.
+  // Streams, events, graphs, allocations and modules that were not given back.
   std::size_t alive() const;
   // Every later call of this function of the table gives `result`; kCuSuccess: as usual again.
   void fail(const std::string& function, CuResult result);

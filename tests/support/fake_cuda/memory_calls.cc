@@ -49,6 +49,7 @@ CuResult host_free(void* at) {
 CuResult to_device(CuAddress to, const void* from, std::size_t size, CuStream stream) {
   return on_stream("cuMemcpyHtoDAsync", stream, [&](State& state, Lock& lock) {
     if (!state.on_device(pointer(to), size)) return kCuInvalidValue;
+    if (stream->capture != nullptr && !state.pinned(from, size)) return refuse_captured();
     Operation operation;
     operation.name = "to_device " + std::to_string(size);
     if (state.pinned(from, size)) {
@@ -68,6 +69,7 @@ CuResult to_device(CuAddress to, const void* from, std::size_t size, CuStream st
 CuResult to_host(void* to, CuAddress from, std::size_t size, CuStream stream) {
   return on_stream("cuMemcpyDtoHAsync", stream, [&](State& state, Lock& lock) {
     if (!state.on_device(pointer(from), size)) return kCuInvalidValue;
+    if (stream->capture != nullptr && !state.pinned(to, size)) return refuse_captured();
     Operation operation;
     operation.name = "to_host " + std::to_string(size);
     operation.run = [=] { std::memcpy(to, pointer(from), size); };

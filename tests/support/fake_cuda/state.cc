@@ -5,6 +5,7 @@
 #include <chrono>
 #include <iterator>
 #include <new>
+#include <string>
 
 #include "proto/base/check.h"
 
@@ -12,6 +13,17 @@ namespace muster::runtime::cuda {
 
 FakeDriver::State* fake_driver = nullptr;
 constinit thread_local CUctx_st* fake_context = nullptr;
+constinit thread_local CUstream_st* fake_capturing = nullptr;
+
+// A real driver forbids a thread in a thread-local capture what may wait for a stream: here, and
+// maybe not everywhere there, that is all of these.
+bool spoils_capture(const char* function) {
+  static const std::set<std::string> kSpoiling{
+      "cuStreamSynchronize", "cuStreamQuery",    "cuStreamDestroy", "cuEventSynchronize",
+      "cuEventQuery",        "cuMemAlloc",       "cuMemFree",       "cuMemHostAlloc",
+      "cuMemFreeHost",       "cuModuleLoadData", "cuModuleUnload"};
+  return kSpoiling.contains(function);
+}
 
 void* FakeDriver::State::allocate(std::size_t size, int device) {
   void* memory = ::operator new (size, std::align_val_t{256});
@@ -115,6 +127,13 @@ void FakeDriver::State::drain_all(Lock& lock, int device) {
 }
 
 void FakeDriver::State::add(Lock& lock, CUstream_st* stream, Operation operation) {
+  if (stream->capture != nullptr) {
+    // Events inside a graph are not played.
+    MUSTER_CHECK(operation.waits_for == nullptr && operation.records == nullptr);
+    MUSTER_CHECK(fake_capturing == stream);
+    stream->capture->operations.push_back(std::move(operation));
+    return;
+  }
   stream->queue.push_back(std::move(operation));
   while (options.pace == Pace::kEager && advance(lock, stream, Patience::kTry)) {
   }

@@ -48,11 +48,19 @@ struct Operation {
   std::uint64_t count = 0;
 };
 }  // namespace muster::runtime::cuda
+struct CUgraph_st {
+  std::vector<muster::runtime::cuda::Operation> operations;
+  bool broken = false;  // by something that must not be called while it was captured
+};
+struct CUgraphExec_st {
+  std::vector<muster::runtime::cuda::Operation> operations;
+};
 struct CUstream_st {
   int number = 0;
   int device = 0;
   std::deque<muster::runtime::cuda::Operation> queue;
-  bool running = false;  // by some thread
+  bool running = false;                 // by some thread
+  std::unique_ptr<CUgraph_st> capture;  // while it is captured: what was queued
 };
 struct CUctx_st {
   int device = 0;
@@ -116,6 +124,8 @@ struct FakeDriver::State {
   std::set<CUevent_st*> events;
   std::vector<std::unique_ptr<CUevent_st>> dead_events;  // queues may still name them
   std::set<CUmod_st*> modules;
+  std::set<CUgraph_st*> graphs;
+  std::set<CUgraphExec_st*> execs;
   std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
   int last_stream = 0;
   std::vector<std::string> ran;
@@ -123,14 +133,23 @@ struct FakeDriver::State {
   std::map<std::string, CuResult> failures;
 };
 
-// The one that exists, and the calling thread's context.
+// The one that exists, the calling thread's context, and the stream that it captures.
 extern FakeDriver::State* fake_driver;
 // constinit: read straight, not through a wrapper that the sanitizers stumble over.
 extern constinit thread_local CUctx_st* fake_context;
+extern constinit thread_local CUstream_st* fake_capturing;
 
 inline void* pointer(CuAddress at) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(at));
 }
+
+// Breaks what the calling thread captures.
+inline CuResult refuse_captured() {
+  fake_capturing->capture->broken = true;
+  return kCuCaptureUnsupported;
+}
+// Whether a thread that captures must not call it.
+bool spoils_capture(const char* function);
 
 // What every function that needs a context begins with.
 template <class Body>
@@ -139,6 +158,7 @@ CuResult in_context(const char* function, Body body) {
   if (const CuResult failed = fake_driver->failure(function); failed != kCuSuccess) return failed;
   if (!fake_driver->initialised) return kCuNotInitialized;
   if (fake_context == nullptr) return kCuInvalidContext;
+  if (fake_capturing != nullptr && spoils_capture(function)) return refuse_captured();
   return body(*fake_driver, lock);
 }
 template <class Body>
@@ -159,6 +179,7 @@ CuResult on_device(const char* function, CuDevice device, Body body) {
 
 // Fill their part of the table.
 void add_device_calls(DriverApi& api);
+void add_graph_calls(DriverApi& api);
 void add_launch_calls(DriverApi& api);
 void add_memory_calls(DriverApi& api);
 void add_stream_calls(DriverApi& api);

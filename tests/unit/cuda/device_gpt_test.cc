@@ -5,6 +5,7 @@
 // beyond what was reserved at the start.
 #include "worker_runtime/cuda/model/device_gpt.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -145,6 +146,58 @@ TEST_CASE("the same bits at any pace, and again on the same object") {
     CHECK(other.loss == lazy.loss);
     CHECK(same_bits(other.gradients, lazy.gradients));
   }
+}
+
+TEST_CASE("micro-batches that are replayed from graphs have the bits of those that are not") {
+  const FlatLayout layout = flat_layout(kSmall);
+  const std::vector<float> master = masters(kSmall);
+  struct Outcome {
+    std::vector<double> losses;
+    std::vector<std::vector<float>> gradients;
+    std::vector<std::size_t> ends;  // that were told of the last
+    bool operator==(const Outcome&) const = default;
+  };
+  const auto run = [&](bool graphs, Pace pace) {
+    FakeDriver driver({.pace = pace});
+    const auto device = *Device::open(driver.api(), 0, FakeDriver::images());
+    auto model = *make_device_gpt(kSmall, Precision::kBf16, 3, device, fake_blas());
+    Stream& stream = model->stream();
+    const Memory loss = *device->allocate(sizeof(double));
+    REQUIRE(model->load_weights(master).ok());
+    const std::size_t stops[] = {1, layout.size};
+    if (graphs) REQUIRE(model->use_graphs(stops).ok());
+    Outcome outcome;
+    for (const std::int64_t time : {21, 21, 17, 21}) {  // 17: too short for the graphs
+      const auto seed = outcome.losses.size();
+      const auto tokens =
+          random_tokens(static_cast<std::size_t>(3 * (time + 1)), seed, kSmall.vocab_size);
+      outcome.ends.clear();
+      const auto ready = [&](std::size_t end) {
+        outcome.ends.push_back(end);
+        return absl::OkStatus();
+      };
+      REQUIRE(model
+                  ->queue_backward(tokens, 3, time, static_cast<float>(8 << seed),
+                                   loss.as<double>(), ready)
+                  .ok());
+      std::vector<float>& gradient = outcome.gradients.emplace_back(layout.size);
+      REQUIRE(stream.copy_to_host(gradient.data(), model->gradients(), 4 * layout.size).ok());
+      REQUIRE(stream.copy_to_host(&outcome.losses.emplace_back(), loss.data(), 8).ok());
+      REQUIRE(stream.synchronize().ok());
+    }
+    const std::vector<std::string> log = driver.log();
+    const auto replayed = std::count_if(log.begin(), log.end(), [](const std::string& line) {
+      return line.find("graph of ") != std::string::npos;
+    });
+    CHECK(replayed == (graphs ? 6 : 0));
+    CHECK(outcome.ends.size() == (graphs ? 2 : 4));
+    CHECK(outcome.ends.back() == layout.size);
+    outcome.ends.clear();
+    return outcome;
+  };
+  const Outcome eager = run(false, Pace::kLazy);
+  for (const Pace pace : {Pace::kEager, Pace::kLazy, Pace::kRandom})
+    CHECK((run(true, pace) == eager));
 }
 
 TEST_CASE("a device without room for the model says how much was wanted") {

@@ -5,9 +5,11 @@
 #include "worker_runtime/cuda/device.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -222,6 +224,72 @@ TEST_CASE("copies beyond an allocation, and a launch that fails, are errors with
   driver.fail("cuLaunchKernel", kCuInvalidHandle);
   CHECK(stream->launch<Add>({1, 1}, {memory.as<float>(), memory.as<float>(), 4}).message() ==
         "muster_add on device 0: CUDA_ERROR_INVALID_HANDLE");
+}
+
+TEST_CASE("what is captured runs when it is replayed, as often as it is") {
+  const Pace pace = GENERATE(Pace::kEager, Pace::kLazy, Pace::kRandom);
+  FakeDriver driver({.pace = pace});
+  const auto device = open(driver);
+  const auto stream = need(device->make_stream());
+  const std::vector<float> in = counted(64);
+  const Memory a = need(device->allocate(256));
+  const Memory b = need(device->allocate(256));
+  const Memory pinned = need(device->allocate_pinned(256));
+  REQUIRE(stream->copy_to_device(a.data(), in.data(), 256).ok());
+  REQUIRE(stream->zero(b.data(), 256).ok());
+  REQUIRE(stream->synchronize().ok());
+  driver.clear_log();
+  REQUIRE(stream->begin_capture().ok());
+  REQUIRE(stream->launch<Add>({1, 1}, {a.as<float>(), b.as<float>(), 64}).ok());
+  REQUIRE(stream->copy_to_host(pinned.data(), b.data(), 256).ok());
+  const std::size_t before = driver.alive();
+  auto graph = need(stream->end_capture());
+  CHECK(driver.alive() == before + 1);
+  REQUIRE(stream->synchronize().ok());
+  CHECK(driver.log().empty());
+  for (int times = 1; times <= 3; ++times) {
+    REQUIRE(stream->replay(*graph).ok());
+    if (times == 3) graph.reset();  // as soon as it is launched
+    REQUIRE(stream->synchronize().ok());
+    CHECK(pinned.as<float>()[63] == static_cast<float>(times) * in[63]);
+  }
+  CHECK(driver.log().size() == 9);
+  CHECK(driver.log().front() == "s1 graph of 2");
+  CHECK(driver.alive() == before);
+}
+
+TEST_CASE("what may wait for a stream spoils a capture, on the thread that captures") {
+  FakeDriver driver;
+  const auto device = open(driver);
+  const auto stream = need(device->make_stream());
+  const auto event = need(device->make_event());
+  const Memory memory = need(device->allocate(256));
+  float plain[64] = {};
+  const std::function<absl::Status()> forbidden[] = {
+      [&] { return stream->synchronize(); },
+      [&] { return event->wait(); },
+      [&] { return event->done().status(); },
+      [&] { return device->allocate(4).status(); },
+      [&] { return device->allocate_pinned(4).status(); },
+      [&] { return stream->copy_to_device(memory.data(), plain, 256); },
+      [&] { return stream->copy_to_host(plain, memory.data(), 256); }};
+  for (const auto& call : forbidden) {
+    REQUIRE(stream->begin_capture().ok());
+    CHECK_THAT(std::string(call().message()),
+               Catch::EndsWith("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"));
+    CHECK(stream->end_capture().status().message() ==
+          "cuStreamEndCapture on device 0: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED");
+    // An ordinary stream again.
+    REQUIRE(call().ok());
+  }
+  REQUIRE(stream->begin_capture().ok());
+  CHECK_FALSE(stream->begin_capture().ok());
+  std::thread([&] {
+    REQUIRE(device->use().ok());
+    CHECK(event->done().ok());
+  }).join();
+  CHECK(stream->end_capture().ok());
+  CHECK_FALSE(stream->end_capture().ok());
 }
 
 TEST_CASE("everything is given back") {

@@ -92,7 +92,7 @@ void run(const Data& d, std::vector<float>& logits, std::vector<float>& losses, 
   run_in_all_orders<CrossEntropy<S>>(
       CrossEntropy<S>::grid(d.s.rows),
       {logits.data(), d.tokens.data() + 1, losses.data(), d.s.time + 1, d.s.time, d.s.first_row,
-       d.s.rows, d.s.vocabulary, d.s.padded, d.s.stride, scale, gradient ? 1U : 0U},
+       d.s.rows, d.s.vocabulary, d.s.padded, d.s.stride, &scale, gradient ? 1U : 0U},
       {written(logits), written(losses)});
 }
 

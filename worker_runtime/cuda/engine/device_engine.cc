@@ -16,6 +16,10 @@
 namespace muster::runtime::cuda {
 namespace {
 
+// Steps whose kernels are queued one by one, before graphs of them are made: libraries load what
+// they need then, which no capture allows.
+constexpr int kEagerSteps = 3;
+
 constexpr std::size_t blocks_of(std::size_t elements) {
   return (elements + numerics::kNormBlock - 1) / numerics::kNormBlock;
 }
@@ -80,6 +84,7 @@ class DeviceEngine final : public Engine {
   absl::Status close() override { return exchange_ ? exchange_->close() : absl::OkStatus(); }
 
  private:
+  void use_graphs();
   absl::Status backward(LeafRange mine, const Tokens& tokens, float gradient_scale);
   absl::Status leave(std::size_t end, bool add);
   absl::Status spoil();
@@ -109,6 +114,7 @@ class DeviceEngine final : public Engine {
   Arena::Array<std::uint64_t> bad_, lowest_;
   Arena::Array<UpdateState> update_;
   Memory losses_;             // a double a micro-batch
+  int steps_ = 0;             // begun with something to compute
   std::size_t left_ = 0;      // buckets of this step that were started
   std::size_t computed_ = 0;  // micro-batches of this step
 
@@ -130,6 +136,7 @@ absl::Status DeviceEngine::load(TrainTensors tensors) {
 absl::StatusOr<GradientFacts> DeviceEngine::gradient(LeafRange mine, std::uint64_t leaf_count,
                                                      const Tokens& tokens, float gradient_scale,
                                                      std::vector<double>& losses) {
+  if (mine.count > 0 && steps_++ == kEagerSteps) use_graphs();
   if (on_host_) return gradient_on_host(mine, leaf_count, tokens, gradient_scale, losses);
   if (losses_.size() < mine.count * sizeof(double)) {
     auto memory = device_->allocate(mine.count * sizeof(double));
@@ -143,6 +150,16 @@ absl::StatusOr<GradientFacts> DeviceEngine::gradient(LeafRange mine, std::uint64
   if (status.ok()) status = exchange_->finish(stream_);
   if (!status.ok()) return status;
   return facts(losses);
+}
+
+// Graphs end where a bucket leaves. Where the driver does not make them nothing changes but speed.
+void DeviceEngine::use_graphs() {
+  std::vector<std::size_t> stops;
+  for (const Bucket& bucket : buckets_)
+    stops.push_back(bucket.end());
+  const absl::Status made = model_->use_graphs(stops);
+  if (made.ok() || !request_.note) return;
+  request_.note("without CUDA graphs, since " + std::string(made.message()));
 }
 
 // The sum grows micro-batch by micro-batch; the last one lets each bucket go as soon as it is

@@ -5,7 +5,7 @@
 // logits [rows][stride], columns [0, vocabulary) count; those up to `stride` are padding, which is
 // never read. target(row) = targets[row / time * target_stride + row % time], with row counted
 // from first_row; REQUIRES: it lies in [0, vocabulary).
-// dlogits = (softmax - one hot) * scale, row r at byte r * stride * 4 of the same memory: its
+// dlogits = (softmax - one hot) * *scale, row r at byte r * stride * 4 of the same memory: its
 // leading dimension is stride * 4 / sizeof(S) elements (twice `stride` for the 16-bit formats).
 // Its columns [vocabulary, padded) become 0, so that a product may run over `padded` of them;
 // REQUIRES: vocabulary <= padded <= stride. What lies behind them in the row is undefined.
@@ -48,8 +48,8 @@ struct CrossEntropy {
     float* losses;  // [rows]
     std::size_t target_stride, time, first_row;
     std::size_t rows, vocabulary, padded, stride;
-    float scale;
-    unsigned gradient;  // 0: the loss alone; logits stay as they are
+    const float* scale;  // in device memory, so that a captured launch reads the current one
+    unsigned gradient;   // 0: the loss alone; logits stay as they are
   };
   static Grid grid(std::size_t rows) { return {static_cast<unsigned>(rows), 1}; }
 
@@ -142,6 +142,7 @@ struct CrossEntropy {
   MUSTER_KERNEL_CODE static void write_gradient(Block& block, const Args& a, float* row,
                                                 std::size_t target, Own& own) {
     S* out = reinterpret_cast<S*>(row);
+    const float scale = *a.scale;
     auto pieces = block.template per_thread<Piece>();
     for (std::size_t window = 0; window < a.padded; window += kWindow) {
       block.each([&](Thread t) {
@@ -155,7 +156,7 @@ struct CrossEntropy {
         for (unsigned i = 0; i < kEach; ++i) {
           float e = numerics::exp(piece.at[i] - own[t].maximum);
           if (at + i == target) e = e - sum;  // (e - sum) / sum = softmax - 1
-          piece.at[i] = at + i < a.vocabulary ? e * factor * a.scale : 0.0F;
+          piece.at[i] = at + i < a.vocabulary ? e * factor * scale : 0.0F;
         }
         pieces[t] = piece;
       });

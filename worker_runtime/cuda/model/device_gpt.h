@@ -48,6 +48,11 @@ class DeviceGpt {
   // what is queued so far has run. `end` rises up to layout.size. An error ends the micro-batch.
   using Ready = std::function<absl::Status(std::size_t end)>;
 
+  // From now on, compute of full micro-batches is replayed from graphs, captured here, one for each
+  // part after which gradients below one of `stops` (rising) are complete: then alone is Ready
+  // called. An error leaves everything as it was.
+  virtual absl::Status use_graphs(std::span<const std::size_t> stops) = 0;
+
   // One micro-batch: tokens (batch, time + 1) row-major. Leaves d(sum of token losses *
   // gradient_scale)/d(parameter) in gradients() and the unscaled sum of token losses in *loss
   // (device memory). time <= n_ctx. Queued; the tokens are read before it returns,

@@ -45,6 +45,7 @@ class DeviceGptModel final : public DeviceGpt {
   absl::Status load_device_weights(const float* master) override;
   absl::Status adamw(const UpdateState* update, const float* gradients,
                      const DeviceState& state) override;
+  absl::Status use_graphs(std::span<const std::size_t> stops) override;
   absl::Status queue_backward(std::span<const std::int32_t> tokens, std::int64_t batch,
                               std::int64_t time, float gradient_scale, double* loss,
                               const Ready& ready) override;
@@ -87,12 +88,15 @@ class DeviceGptModel final : public DeviceGpt {
   AttentionSize attention_size() const;
 
   void set_size(std::int64_t batch, std::int64_t time);
+  void set_full_size();
   void begin(std::span<const std::int32_t> tokens, std::int64_t batch, std::int64_t time,
-             bool backward);
+             const float* scale);
   void run_forward();
-  void run_backward(float scale, double* loss, const Ready& ready);
+  void run_backward(const Ready& ready);
+  void replay(const Ready& ready);
+  void cut(std::size_t end);
   void tell(const Ready& ready, std::size_t end);
-  void send_tokens(std::span<const std::int32_t> tokens, bool backward);
+  void send_tokens(std::span<const std::int32_t> tokens, const float* scale);
   void norm_forward(const Norm& norm, const S* x);
   void norm_backward(const Norm& norm, const S* x, bool replace);
   // d = x * weight + bias (+ residual).
@@ -104,7 +108,7 @@ class DeviceGptModel final : public DeviceGpt {
   void attention_backward(const Layer& layer);
   void layer_forward(const Layer& layer, S* next);
   void layer_backward(const Layer& layer);
-  void head(float scale, bool backward, double* loss);
+  void head(bool backward);
   void embedding_backward();
 
   GptConfig config_;
@@ -126,7 +130,16 @@ class DeviceGptModel final : public DeviceGpt {
   Array<std::uint32_t> starts_, places_;
   Array<float> logits_, losses_, partials_, dots_;
   Array<double> loss_;
+  Array<float> scale_;
   Array<S> dx_, dwide_, dnarrow_;
+
+  struct Segment {
+    std::unique_ptr<Graph> graph;
+    std::size_t end;  // gradients below it are complete
+  };
+  std::vector<Segment> segments_;       // of a full micro-batch; empty: no graphs
+  std::span<const std::size_t> stops_;  // while they are captured: those that are still to come
+  bool capturing_ = false;
 
   // Of the micro-batch that runs now.
   std::size_t batch_ = 0, time_ = 0, rows_ = 0;
@@ -134,4 +147,5 @@ class DeviceGptModel final : public DeviceGpt {
 
 }  // namespace muster::runtime::cuda
 
+#include "worker_runtime/cuda/model/device_gpt_runs.h"
 #include "worker_runtime/cuda/model/device_gpt_steps.h"

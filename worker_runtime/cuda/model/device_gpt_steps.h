@@ -47,6 +47,7 @@ void DeviceGptModel<S>::reserve() {
   logits_ = arena_.reserve<float>(head_rows_ * logits_stride_);
   losses_ = arena_.reserve<float>(head_rows_);
   loss_ = arena_.reserve<double>(1);
+  scale_ = arena_.reserve<float>(1);
   partials_ = arena_.reserve<float>(row_blocks(max_rows_) * 4 * width_);
   dots_ = arena_.reserve<float>(max_rows_ * heads_);
   dx_ = arena_.reserve<S>(narrow);
@@ -287,8 +288,8 @@ void DeviceGptModel<S>::layer_backward(const Layer& layer) {
 
 // Logits and loss; backward also d(last_norm_.out) in dnarrow_ and wte's share.
 template <class S>
-void DeviceGptModel<S>::head(float scale, bool backward, double* loss) {
-  queue_.zero(loss, sizeof(double));
+void DeviceGptModel<S>::head(bool backward) {
+  queue_.zero(loss_.data(), sizeof(double));
   const std::size_t stride = logits_stride_ * sizeof(float) / sizeof(S);  // of their gradients
   const S* dlogits = reinterpret_cast<const S*>(logits_.data());
   for (std::size_t first = 0; first < rows_; first += head_rows_) {
@@ -307,8 +308,8 @@ void DeviceGptModel<S>::head(float scale, bool backward, double* loss) {
     queue_.template launch<CrossEntropy<S>>(
         CrossEntropy<S>::grid(rows),
         {logits_.data(), tokens_.data() + 1, losses_.data(), time_ + 1, time_, first, rows,
-         vocabulary_, vocabulary_, logits_stride_, scale, backward ? 1U : 0U});
-    queue_.template launch<SumLosses>(SumLosses::grid(), {losses_.data(), loss, rows});
+         vocabulary_, vocabulary_, logits_stride_, scale_.data(), backward ? 1U : 0U});
+    queue_.template launch<SumLosses>(SumLosses::grid(), {losses_.data(), loss_.data(), rows});
     if (!backward) continue;
     queue_.product({.m = rows,
                     .n = width_,
@@ -340,98 +341,6 @@ void DeviceGptModel<S>::embedding_backward() {
       {distinct_.data(), starts_.data(), places_.data(), dx_.data(), gradient(wte_), width_});
   queue_.template launch<PositionGradient<S>>(row_grid(time_, width_),
                                               {dx_.data(), gradient(wpe_), batch_, time_, width_});
-}
-
-template <class S>
-void DeviceGptModel<S>::send_tokens(std::span<const std::int32_t> tokens, bool backward) {
-  TokenOrder order;
-  if (backward) order = token_order(tokens, time_ + 1, batch_, time_, vocabulary_);
-  queue_.check([&] {
-    return sender_.send(*stream_, tokens, backward ? &order : nullptr,
-                        {tokens_.data(), distinct_.data(), starts_.data(), places_.data()});
-  });
-}
-
-template <class S>
-void DeviceGptModel<S>::set_size(std::int64_t batch, std::int64_t time) {
-  MUSTER_CHECK(batch >= 1 && static_cast<std::size_t>(batch * config_.n_ctx) <= max_rows_);
-  MUSTER_CHECK(time >= 1 && time <= config_.n_ctx);
-  batch_ = static_cast<std::size_t>(batch);
-  time_ = static_cast<std::size_t>(time);
-  rows_ = batch_ * time_;
-}
-
-template <class S>
-absl::Status DeviceGptModel<S>::plan() {
-  set_size(static_cast<std::int64_t>(max_rows_) / config_.n_ctx, config_.n_ctx);
-  queue_.only_plan(true);
-  run_forward();
-  run_backward(1.0F, loss_.data(), {});
-  queue_.only_plan(false);
-  return queue_.take_status();
-}
-
-template <class S>
-void DeviceGptModel<S>::begin(std::span<const std::int32_t> tokens, std::int64_t batch,
-                              std::int64_t time, bool backward) {
-  set_size(batch, time);
-  MUSTER_CHECK(tokens.size() == static_cast<std::size_t>(batch * (time + 1)));
-  for (const std::int32_t token : tokens)
-    MUSTER_CHECK(token >= 0 && token < config_.vocab_size);
-  send_tokens(tokens, backward);
-}
-
-// From the tokens to the last LayerNorm.
-template <class S>
-void DeviceGptModel<S>::run_forward() {
-  queue_.template launch<Embed<S>>(row_grid(rows_, width_),
-                                   {tokens_.data(), weight(wte_), weight(wpe_), layers_[0].x.data(),
-                                    time_ + 1, batch_, time_, width_});
-  for (std::size_t l = 0; l < layers_.size(); ++l)
-    layer_forward(layers_[l], l + 1 < layers_.size() ? layers_[l + 1].x.data() : last_.data());
-  norm_forward(last_norm_, last_.data());
-}
-
-template <class S>
-void DeviceGptModel<S>::tell(const Ready& ready, std::size_t end) {
-  if (ready) queue_.check([&] { return ready(end); });
-}
-
-template <class S>
-absl::Status DeviceGptModel<S>::queue_backward(std::span<const std::int32_t> tokens,
-                                               std::int64_t batch, std::int64_t time, float scale,
-                                               double* loss, const Ready& ready) {
-  begin(tokens, batch, time, true);
-  run_forward();
-  run_backward(scale, loss, ready);
-  return queue_.take_status();
-}
-
-template <class S>
-void DeviceGptModel<S>::run_backward(float scale, double* loss, const Ready& ready) {
-  queue_.zero(gradients_.data(), layout_.size * sizeof(float));
-  head(scale, true, loss);
-  norm_backward(last_norm_, last_.data(), true);
-  tell(ready, layers_.back().fc_out.bias);
-  for (std::size_t l = layers_.size(); l-- > 0;) {
-    layer_backward(layers_[l]);
-    tell(ready, l > 0 ? layers_[l - 1].fc_out.bias : wpe_);
-  }
-  embedding_backward();
-  tell(ready, layout_.size);
-}
-
-template <class S>
-absl::StatusOr<double> DeviceGptModel<S>::forward(std::span<const std::int32_t> tokens,
-                                                  std::int64_t batch, std::int64_t time) {
-  begin(tokens, batch, time, false);
-  run_forward();
-  head(1.0F, false, loss_.data());
-  double loss = 0;
-  queue_.to_host(&loss, loss_.data(), sizeof(loss));
-  queue_.synchronize();
-  if (absl::Status status = queue_.take_status(); !status.ok()) return status;
-  return loss;
 }
 
 }  // namespace muster::runtime::cuda

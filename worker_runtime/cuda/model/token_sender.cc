@@ -10,7 +10,7 @@ namespace muster::runtime::cuda {
 
 absl::Status TokenSender::allocate(Device& device, std::size_t tokens, std::size_t places) {
   for (Room& room : rooms_) {
-    auto memory = device.allocate_pinned((tokens + 3 * places + 1) * sizeof(std::int32_t));
+    auto memory = device.allocate_pinned((tokens + 3 * places + 2) * sizeof(std::int32_t));
     if (!memory.ok()) return memory.status();
     room.memory = *std::move(memory);
     auto event = device.make_event();
@@ -21,7 +21,7 @@ absl::Status TokenSender::allocate(Device& device, std::size_t tokens, std::size
 }
 
 absl::Status TokenSender::send(Stream& stream, std::span<const std::int32_t> tokens,
-                               const TokenOrder* order, const TokenPlaces& to) {
+                               const TokenOrder* order, float scale, const TokenPlaces& to) {
   const Room& room = rooms_[next_];
   next_ = (next_ + 1) % rooms_.size();
   absl::Status status = room.read->wait();
@@ -39,6 +39,7 @@ absl::Status TokenSender::send(Stream& stream, std::span<const std::int32_t> tok
     put(to.distinct, order->distinct);
     put(to.starts, order->starts);
     put(to.places, order->places);
+    put(to.scale, std::span(&scale, 1));
   }
   return status.ok() ? stream.record(*room.read) : status;
 }

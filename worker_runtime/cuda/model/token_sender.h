@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tokens of micro-batches on their way to the device, through two rooms of pinned memory: the
-// host writes a micro-batch into one while the device may still have to read the other. It waits
-// for the copy before that alone, so the device always has one micro-batch more to do than it is at.
+// What micro-batches differ in, tokens and the gradient's scale, on its way to the device, through
+// two rooms of pinned memory: the host writes a micro-batch into one while the device may still
+// have to read the other. It waits for the copy before that alone, so the device always has one
+// micro-batch more to do than it is at.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -26,6 +27,7 @@ struct TokenPlaces {
   std::int32_t* distinct = nullptr;  // as in TokenOrder, like those below
   std::uint32_t* starts = nullptr;
   std::uint32_t* places = nullptr;
+  float* scale = nullptr;  // of the gradient
 };
 
 class TokenSender {
@@ -34,9 +36,9 @@ class TokenSender {
   absl::Status allocate(Device& device, std::size_t tokens, std::size_t places);
 
   // Queues the copies; what it is given has been read when it returns. `order`: none without a
-  // backward pass.
+  // backward pass, which alone has a scale.
   absl::Status send(Stream& stream, std::span<const std::int32_t> tokens, const TokenOrder* order,
-                    const TokenPlaces& to);
+                    float scale, const TokenPlaces& to);
 
  private:
   struct Room {
