@@ -31,7 +31,7 @@ muster_test(cuda_model_test LABEL unit TIMEOUT 300
 # Whole runs on devices that are not there.
 muster_test(cuda_engine_test LABEL "unit;onednn" TIMEOUT 300
   SOURCES unit/cuda/device_choice_test.cc unit/cuda/device_engine_test.cc
-          unit/cuda/staged_exchange_test.cc
+          unit/cuda/device_setup_test.cc unit/cuda/staged_exchange_test.cc
   LINK muster::cuda_setup muster::fake_nccl gomp)
 
 # The benchmark of collectives, on the CPU and on such devices.
