@@ -53,7 +53,9 @@ std::string blas_text(std::size_t version) {
 
 absl::Status open_libraries(const DeviceLibraries& libraries, int local_rank, RankDevice& rank) {
   if (libraries.images().empty()) {
-    return absl::NotFoundError("this build has no device code: no nvcc was found when it was made");
+    return absl::NotFoundError(
+        "this build has no device code: no nvcc was found when it was made, or MUSTER_CUDA was "
+        "OFF");
   }
   auto driver = libraries.driver();
   if (!driver.ok()) return driver.status();
