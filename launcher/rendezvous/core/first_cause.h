@@ -35,9 +35,10 @@ struct Verdict {
 inline constexpr Duration kOrderDoubt = 50ms;
 
 // nullopt for no causes. Rules: a lost node outranks exits elsewhere (its own exit outranks its
-// loss, unless it was lost already when that happened); primaries before secondaries; within a node its wait set's order; between
-// nodes time, and within kOrderDoubt evidence: the kernel's signal or OOM, then own non-zero
-// exit, then abort, with `ambiguous` set. At most `victims_kept` victims are returned.
+// loss, unless it was lost already when that happened); primaries before secondaries; within a
+// node its wait set's order; between nodes time, and within kOrderDoubt evidence: the kernel's
+// signal or OOM, then own non-zero exit, then abort, with `ambiguous` set. At most `victims_kept`
+// victims are returned.
 std::optional<Verdict> settle_first_cause(const std::vector<Cause>& causes,
                                           std::size_t victims_kept);
 
