@@ -2,7 +2,8 @@
 set(dir unit/agent_shell_process)
 
 muster_test(agent_process_unit LABEL unit
-  SOURCES ${dir}/line_splitter_test.cc ${dir}/exec_error_test.cc ${dir}/output_spool_test.cc ${dir}/tail_buffer_test.cc
+  SOURCES ${dir}/exec_error_test.cc ${dir}/line_filter_test.cc ${dir}/line_splitter_test.cc
+          ${dir}/output_spool_test.cc ${dir}/rotating_file_test.cc ${dir}/tail_buffer_test.cc
   LINK muster::agent_process)
 
 # What tests start as a worker: it shows what it was given, or misbehaves on request.
