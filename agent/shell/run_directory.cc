@@ -14,6 +14,7 @@
 
 #include "agent/shell/error_file.h"
 #include "agent/shell/event_json.h"
+#include "agent/shell/log_keeper.h"
 #include "proto/base/check.h"
 
 namespace muster::agent {
@@ -111,6 +112,7 @@ void RunDirectory::set_run(RunId run) {
   if (run == run_) return;
   run_ = std::move(run);
   made_ = false;
+  lock_.reset();
 }
 
 std::string RunDirectory::run_path() const {
@@ -118,8 +120,12 @@ std::string RunDirectory::run_path() const {
   return job_path_ + "/run-" + path_component(run_);
 }
 
+std::string RunDirectory::generation_path(Generation generation) const {
+  return run_path() + "/gen-" + std::to_string(generation);
+}
+
 std::string RunDirectory::rank_path(Generation generation, std::uint32_t rank) const {
-  return run_path() + "/gen-" + std::to_string(generation) + "/rank-" + std::to_string(rank);
+  return generation_path(generation) + "/rank-" + std::to_string(rank);
 }
 
 // A new link renamed over the old one: readers find one or the other, never none.
@@ -144,16 +150,24 @@ absl::StatusOr<std::string> RunDirectory::make_run() {
   if (status.ok()) status = make_folders(path);
   if (!status.ok()) return status;
   made_ = true;
+  lock_ = lock_run_folder(path);
   // Logs without the link are still logs.
   static_cast<void>(point_latest());
   if (on_made_) on_made_(path);
   return path;
 }
 
+absl::StatusOr<std::string> RunDirectory::make_generation(Generation generation) {
+  return make_below(generation_path(generation));
+}
+
 absl::StatusOr<std::string> RunDirectory::make_rank(Generation generation, std::uint32_t rank) {
+  return make_below(rank_path(generation, rank));
+}
+
+absl::StatusOr<std::string> RunDirectory::make_below(std::string path) {
   const absl::StatusOr<std::string> run = make_run();
   if (!run.ok()) return run.status();
-  std::string path = rank_path(generation, rank);
   absl::Status status = make_folders(path);
   if (!status.ok()) return status;
   return path;

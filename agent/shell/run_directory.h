@@ -2,11 +2,13 @@
 //
 // Where a run's logs are (contracts §4):
 //   BASE/<job>/run-<run id>/gen-<g>/rank-<r>/{stdout.log,stderr.log,error.json}, meta.json
-//   BASE/<job>/run-<run id>/agent.log
+//   BASE/<job>/run-<run id>/gen-<g>/{filtered_stdout.log,filtered_stderr.log}
+//   BASE/<job>/run-<run id>/{agent.log,.lock}
 //   BASE/<job>/latest -> run-<run id>
 //   BASE/<job>/server/ of the node that hosts a multi-node job's server
 // Folders are made when something goes there and at no other time: a run without a failure and
 // without --redirects or --tee leaves nothing. Nothing is reused: run and generation are new each.
+// While an agent uses a run's folder it holds a shared lock on the .lock in it; see log_keeper.h.
 //
 // Thread rule: one thread.
 #pragma once
@@ -19,6 +21,7 @@
 
 #include <absl/status/statusor.h>
 
+#include "agent/shell/unique_fd.h"
 #include "proto/base/ids.h"
 
 namespace muster::agent {
@@ -56,22 +59,28 @@ class RunDirectory {
   std::string run_path() const;
   // The same where the folder was made, empty where not.
   std::string made_run_path() const { return made_ ? run_path() : ""; }
+  std::string generation_path(Generation generation) const;
   std::string rank_path(Generation generation, std::uint32_t rank) const;
+  // BASE/<job>, whether it is there or not.
+  const std::string& job_path() const { return job_path_; }
 
   // Make the folder, its parents and the `latest` link, and return its path. Repeating is cheap.
   absl::StatusOr<std::string> make_run();
+  absl::StatusOr<std::string> make_generation(Generation generation);
   absl::StatusOr<std::string> make_rank(Generation generation, std::uint32_t rank);
 
   // meta.json of a rank, in its folder, which exists.
   absl::Status write_meta(Generation generation, const RankMeta& meta);
 
  private:
+  absl::StatusOr<std::string> make_below(std::string path);
   absl::Status point_latest() const;
 
   std::string base_;
   std::string job_path_;
   RunId run_;
   std::function<void(const std::string&)> on_made_;
+  UniqueFd lock_;  // of the run's folder, where it was made
   bool made_ = false;
 };
 

@@ -5,6 +5,7 @@ muster_test(event_writer_test LABEL unit
 muster_test(agent_shell_test LABEL unit
   SOURCES unit/agent_shell/failure_block_test.cc unit/agent_shell/fault_injector_test.cc
           unit/agent_shell/files_test.cc unit/agent_shell/kernel_log_reader_test.cc
+          unit/agent_shell/log_keeper_test.cc
           unit/agent_shell/master_port_test.cc unit/agent_shell/termination_log_test.cc
           unit/agent_shell/oom_test.cc unit/agent_shell/progress_test.cc
   LINK muster::agent_shell muster::json)
