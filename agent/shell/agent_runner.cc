@@ -18,6 +18,7 @@
 #include "agent/shell/failure_block.h"
 #include "agent/shell/guardian.h"
 #include "agent/shell/io_loop.h"
+#include "agent/shell/log_keeper.h"
 #include "agent/shell/master_port.h"
 #include "agent/shell/run_directory.h"
 #include "agent/shell/termination_log.h"
@@ -68,6 +69,8 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
         log(options.log_level, node, [this](std::string_view line) { console.say(line); }),
         directory(options.log_dir, job,
                   [this](const std::string& path) { log.attach(path + "/agent.log"); }),
+        keeper(context, options.log_keep,
+               [this](const std::string& line) { log.record(Severity::kInfo, line); }),
         master_port(random_seed()),
         termination(options.termination_log),
         deadline_timer(context),
@@ -123,6 +126,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   Console console;
   LogLines log;
   RunDirectory directory;
+  LogKeeper keeper;
   MasterPort master_port;
   std::optional<EventWriter> events;
   TerminationLog termination;
@@ -332,6 +336,7 @@ void AgentRunner::State::operator()(const HoldMasterPort& order) {
 void AgentRunner::State::operator()(const StartWorkers& order) {
   directory.set_run(order.run);
   workers->start(order);
+  keeper.run_started(directory.job_path(), directory.run_path());
 }
 
 void AgentRunner::State::operator()(const AwaitDevices& order) {
@@ -414,6 +419,9 @@ void AgentRunner::State::finish_output() {
   if (const std::string missing = console.missing(); !missing.empty()) {
     log.say(Severity::kWarning, "nobody reads the console: " + missing + " are not shown");
   }
+  if (const std::string missing = console.missing_in_logs(); !missing.empty()) {
+    log.say(Severity::kWarning, missing);
+  }
   if (outcome && is_failure(outcome->kind)) {
     const Failure cause = outcome->first_cause.value_or(Failure{});
     if (!options.own_error_file.empty() && !cause.error_file.empty()) {
@@ -463,6 +471,10 @@ void AgentRunner::run(std::function<void(const RunResult&)> done) {
 
 void AgentRunner::signal(int number) {
   state_->signal_arrived(number);
+}
+
+void AgentRunner::resize_terminals() {
+  state_->console.resize_terminals();
 }
 
 AgentView AgentRunner::view() const {

@@ -22,6 +22,7 @@
 #include "agent/shell/console.h"
 #include "agent/shell/device_watch.h"
 #include "agent/shell/log_lines.h"
+#include "agent/shell/log_rules.h"
 #include "agent/shell/server_link.h"
 #include "agent/shell/signals.h"
 #include "agent/shell/stdin_feed.h"
@@ -61,6 +62,7 @@ struct RunnerOptions {
   std::string log_dir;         // base folder; "/dev/null": no log files at all
   bool log_dir_given = false;  // by the user: the run's folder is made at the start,
                                // otherwise with the first thing that goes there
+  LogKeep log_keep;            // of this job's runs; none: all stay
   std::function<WorkerStreams(std::uint32_t local_rank)> streams;  // empty: console only
 
   std::string events;           // "": off, "-": stdout, else a file (see EventWriter)
@@ -102,6 +104,10 @@ class AgentRunner {
 
   // As if the signal had arrived: stops (or forwards) by the agent's rules. After run().
   void signal(int number);
+
+  // The terminal's size changed, and SIGWINCH is not to be forwarded: hands it to workers'
+  // terminals.
+  void resize_terminals();
 
   AgentView view() const;
 

@@ -15,7 +15,8 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/shell/console_out.h"
-#include "agent/shell/io_loop.h"
+#include "agent/shell/log_files.h"
+#include "agent/shell/output_wait.h"
 #include "agent/shell/stream_pump.h"
 #include "agent/shell/terminal/pty.h"
 
@@ -34,29 +35,13 @@ bool is_same_file(int a, int b) {
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-// How often a console that does not take everything is looked at during the last wait.
-constexpr Duration kLook = 50ms;
-
-// One wait for what is queued.
-struct Flush {
-  explicit Flush(boost::asio::io_context& io) : timer(io) {}
-
-  boost::asio::steady_timer timer;  // when to look again
-  Duration patience{0};
-  Instant end;
-  std::function<void()> done;
-
-  void finish() {
-    timer.cancel();
-    if (auto call = std::exchange(done, nullptr)) call();
-  }
-};
-
 }  // namespace
 
 ConsoleMode resolve_console_mode(const ConsoleConfig& config) {
   if (config.mode != ConsoleMode::kAuto) return config.mode;
-  if (::isatty(config.stdout_fd) == 0) return ConsoleMode::kLines;
+  if (::isatty(config.stdout_fd) == 0) {
+    return config.prefix_given ? ConsoleMode::kPrefixed : ConsoleMode::kLines;
+  }
   return config.local_workers == 1 ? ConsoleMode::kRaw : ConsoleMode::kPrefixed;
 }
 
@@ -84,31 +69,27 @@ struct Console::State : std::enable_shared_from_this<Console::State> {
   ConsoleConfig config;
   ConsoleMode mode;
   std::shared_ptr<OutputDrops> console_drops = std::make_shared<OutputDrops>();
-  std::shared_ptr<OutputDrops> log_drops = std::make_shared<OutputDrops>();
   std::vector<std::shared_ptr<ConsoleSurface>> surfaces;
   std::shared_ptr<ConsoleOut> out;
   std::shared_ptr<ConsoleOut> err;
-  std::shared_ptr<OutputWriter> log_writer;
-  std::optional<WriterWatch> log_watch;
-  std::vector<std::weak_ptr<Flush>> flushes;
+  std::shared_ptr<LogFiles> logs;
+  std::optional<OutputWait> wait;
   std::shared_ptr<std::vector<char>> buffer;
   std::map<std::uint32_t, Worker> workers;
   StreamId next_stream = kOwnLines + 1;
-  bool log_trouble_told = false;  // one line for all log files
   bool closed = false;
 
   void open_console();
   std::shared_ptr<ConsoleSurface> make_surface(const char* name, int fd);
   std::shared_ptr<OutputTarget> console_target(const char* name, int fd);
-  std::shared_ptr<OutputTarget> open_log(const std::string& path);
   int open_stream(const WorkerOutput& plan, Worker& worker, bool is_err, WorkerEnds& ends);
   UniqueFd open_source(Worker& worker, bool is_err, bool shown, UniqueFd& end);
-  std::string prefix_of(const WorkerOutput& plan, const ConsoleOut& console) const;
+  std::string prefix_of(const WorkerOutput& plan) const;
+  bool is_prefixed(const ConsoleOut& console) const;
+  void open_files(const WorkerOutput& plan, bool is_err, bool shown, PumpConfig& pump);
   void say(std::string_view line);
   void cut_off(Worker& worker);
   void stream_ended(std::uint32_t local_rank);
-  bool may_go_on(const Flush& flush, Instant now);
-  void look_again(const std::shared_ptr<Flush>& flush);
 };
 
 void Console::State::open_console() {
@@ -117,8 +98,12 @@ void Console::State::open_console() {
   if (!shared) surfaces.push_back(make_surface("stderr", config.stderr_fd));
   out = std::make_shared<ConsoleOut>(surfaces.front(), console_target("stdout", config.stdout_fd));
   err = std::make_shared<ConsoleOut>(surfaces.back(), console_target("stderr", config.stderr_fd));
-  log_writer = std::make_shared<OutputWriter>(io);
-  log_watch.emplace(*log_writer, -1);
+  logs = std::make_shared<LogFiles>(io, config.rotation,
+                                    [self = weak_from_this()](const std::string& line) {
+                                      const auto state = self.lock();
+                                      if (state && !state->closed) state->say(line);
+                                    });
+  wait.emplace(io, surfaces, logs->writer());
   buffer = std::make_shared<std::vector<char>>(kReadBytes);
 }
 
@@ -150,33 +135,15 @@ std::shared_ptr<OutputTarget> Console::State::console_target(const char* name, i
   return target;
 }
 
-std::shared_ptr<OutputTarget> Console::State::open_log(const std::string& path) {
-  const auto complain = [this, path](int error) {
-    if (std::exchange(log_trouble_told, true)) return;
-    say("cannot write " + path + ": " + ::strerror(error) +
-        " (--log-dir); what log files cannot take is shown here, the job goes on");
-  };
-  auto target = std::make_shared<OutputTarget>();
-  target->name = path;
-  target->owned.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!target->owned.valid()) {
-    ++log_drops->errors;
-    complain(errno);
-    return nullptr;
-  }
-  target->fd = target->owned.get();
-  target->drops = log_drops;
-  target->failed = [self = weak_from_this(), complain](int error) {
-    if (const auto state = self.lock(); state && !state->closed) complain(error);
-  };
-  return target;
+std::string Console::State::prefix_of(const WorkerOutput& plan) const {
+  return make_line_prefix(config.prefix,
+                          {config.job, config.node, plan.generation, plan.rank, plan.local_rank});
 }
 
-std::string Console::State::prefix_of(const WorkerOutput& plan, const ConsoleOut& console) const {
-  const bool prefixed =
-      mode == ConsoleMode::kPrefixed ||
-      (mode == ConsoleMode::kPty && console.terminal() && config.local_workers > 1);
-  return prefixed ? "[" + std::to_string(plan.rank) + "] " : std::string();
+bool Console::State::is_prefixed(const ConsoleOut& console) const {
+  if (mode == ConsoleMode::kPrefixed) return true;
+  return mode == ConsoleMode::kPty && config.local_workers > 1 &&
+         (console.terminal() || config.prefix_given);
 }
 
 // Opens a pipe, or a terminal in pty mode. Returns our end, invalid where there is none to be had.
@@ -200,17 +167,41 @@ UniqueFd Console::State::open_source(Worker& worker, bool is_err, bool shown, Un
   return source;
 }
 
+// The stream's log file and where its picked lines go.
+void Console::State::open_files(const WorkerOutput& plan, bool is_err, bool shown,
+                                PumpConfig& pump) {
+  const std::string& log_path = is_err ? plan.stderr_log : plan.stdout_log;
+  const std::string& picked_path = is_err ? plan.stderr_picked : plan.stdout_picked;
+  const bool logged = !log_path.empty() || (is_err ? plan.stderr_unlogged : plan.stdout_unlogged);
+  pump.log_writer = logs->writer();
+  if (!log_path.empty()) pump.log = logs->open(log_path);
+  if (logged && !pump.log) pump.unlogged = logs->unlogged();
+  // Output that was to be kept is not lost with its log: whatever mode the console is in, it has
+  // all of it where there is no file, and what does not fit where there is one.
+  pump.only_lost = !shown && pump.log != nullptr;
+  if (shown || logged) {
+    pump.console = is_err ? err : out;
+    if (is_prefixed(*pump.console)) pump.prefix = prefix_of(plan);
+  }
+  if (picked_path.empty()) return;
+  pump.picked = logs->open_shared(picked_path);
+  if (!pump.picked) return;
+  pump.filter.emplace(is_err ? config.stderr_filters : config.stdout_filters, prefix_of(plan));
+}
+
 // Returns the descriptor for the worker: owned, inherited, or -1.
 int Console::State::open_stream(const WorkerOutput& plan, Worker& worker, bool is_err,
                                 WorkerEnds& ends) {
   UniqueFd& owned = is_err ? ends.err : ends.out;
   const bool shown = (is_err ? plan.stderr_on_console : plan.stdout_on_console) &&
                      mode != ConsoleMode::kNone && (mode != ConsoleMode::kRank0 || plan.rank == 0);
-  const std::string& log_path = is_err ? plan.stderr_log : plan.stdout_log;
-  if (mode == ConsoleMode::kRaw && shown && log_path.empty()) {
+  const bool for_files =
+      is_err ? plan.stderr_unlogged || !plan.stderr_log.empty() || !plan.stderr_picked.empty()
+             : plan.stdout_unlogged || !plan.stdout_log.empty() || !plan.stdout_picked.empty();
+  if (mode == ConsoleMode::kRaw && shown && !for_files) {
     return is_err ? config.stderr_fd : config.stdout_fd;
   }
-  if (!is_err && !shown && log_path.empty()) return -1;
+  if (!is_err && !shown && !for_files) return -1;
   PumpConfig pump;
   pump.source = open_source(worker, is_err, shown, owned);
   if (!pump.source.valid()) {
@@ -218,15 +209,7 @@ int Console::State::open_stream(const WorkerOutput& plan, Worker& worker, bool i
     return -1;
   }
   pump.id = next_stream++;
-  if (!log_path.empty()) pump.log = open_log(log_path);
-  // Output that was to be kept is not lost with its log: whatever mode the console is in, it has
-  // all of it where there is no file, and what does not fit where there is one.
-  pump.only_lost = !shown && pump.log != nullptr;
-  if (shown || !log_path.empty()) {
-    pump.console = is_err ? err : out;
-    pump.prefix = prefix_of(plan, *pump.console);
-  }
-  pump.log_writer = log_writer;
+  open_files(plan, is_err, shown, pump);
   if (is_err) pump.tail = worker.tail;
   pump.buffer = buffer;
   pump.next_update = worker.next_update;
@@ -258,27 +241,6 @@ void Console::State::stream_ended(std::uint32_t local_rank) {
   }
 }
 
-// True while somebody takes what waits, or may soon.
-bool Console::State::may_go_on(const Flush& flush, Instant now) {
-  if (now >= flush.end) return false;
-  bool some = now - log_watch->moved_at(now) < flush.patience && !log_writer->idle();
-  for (const auto& surface : surfaces) {
-    const bool moves = now - surface->watch.moved_at(now) < flush.patience;
-    some |= moves && !surface->writer.idle();
-  }
-  return some;
-}
-
-void Console::State::look_again(const std::shared_ptr<Flush>& flush) {
-  flush->timer.expires_after(kLook);
-  flush->timer.async_wait([self = weak_from_this(), flush](const boost::system::error_code& error) {
-    const auto state = self.lock();
-    if (error || !state || !flush->done) return;
-    if (!state->may_go_on(*flush, IoLoop::now())) return flush->finish();
-    state->look_again(flush);
-  });
-}
-
 // ------------------------------------------------------------------ Console
 
 Console::Console(boost::asio::io_context& io, ConsoleConfig config)
@@ -293,7 +255,7 @@ Console::~Console() {
   state_->workers.clear();
   for (const auto& surface : state_->surfaces)
     surface->writer.close();
-  state_->log_writer->close();
+  state_->logs->writer()->close();
 }
 
 ConsoleMode Console::mode() const {
@@ -363,30 +325,11 @@ void Console::write_stdout(std::string text) {
 }
 
 void Console::flush(Duration patience, Duration limit, std::function<void()> done) {
-  auto flush = std::make_shared<Flush>(state_->io);
-  flush->patience = patience;
-  flush->end = IoLoop::now() + limit;
-  flush->done = std::move(done);
-  std::erase_if(state_->flushes, [](const auto& past) { return past.expired(); });
-  state_->flushes.push_back(flush);
-  state_->look_again(flush);
-  // The log first: what it cannot take goes to the console.
-  state_->log_writer->when_idle([self = state_, flush] {
-    auto left = std::make_shared<std::size_t>(self->surfaces.size());
-    for (const auto& surface : self->surfaces) {
-      surface->writer.when_idle([left, flush] {
-        if (--*left == 0) flush->finish();
-      });
-    }
-  });
+  state_->wait->start(patience, limit, std::move(done));
 }
 
 void Console::give_up() {
-  for (const auto& waiting : std::exchange(state_->flushes, {})) {
-    if (const auto flush = waiting.lock()) {
-      boost::asio::post(state_->io, [flush] { flush->finish(); });
-    }
-  }
+  state_->wait->give_up();
 }
 
 std::string Console::missing() {
@@ -402,13 +345,19 @@ std::string Console::missing() {
   return text;
 }
 
+std::string Console::missing_in_logs() const {
+  return state_->logs->missing();
+}
+
 void Console::resize_terminals() {
   for (auto& [local_rank, worker] : state_->workers) {
-    if (worker.out && worker.out_is_terminal && !worker.out->has_ended()) {
-      copy_terminal_size(state_->config.stdout_fd, worker.out->source());
-    }
+    // stdout last: it is the controlling terminal, so the worker hears of its size by a signal, and
+    // then finds both changed.
     if (worker.err && worker.err_is_terminal && !worker.err->has_ended()) {
       copy_terminal_size(state_->config.stdout_fd, worker.err->source());
+    }
+    if (worker.out && worker.out_is_terminal && !worker.out->has_ended()) {
+      copy_terminal_size(state_->config.stdout_fd, worker.out->source());
     }
   }
 }
@@ -416,8 +365,8 @@ void Console::resize_terminals() {
 ConsoleCounters Console::counters() const {
   ConsoleCounters counters;
   counters.console_bytes_dropped = state_->console_drops->bytes;
-  counters.log_bytes_dropped = state_->log_drops->bytes;
-  counters.log_write_errors = state_->log_drops->errors;
+  counters.log_bytes_dropped = state_->logs->unlogged()->bytes;
+  counters.log_write_errors = state_->logs->unlogged()->errors;
   return counters;
 }
 

@@ -21,10 +21,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 
+#include "agent/core/line_prefix.h"
+#include "agent/shell/log_rules.h"
 #include "agent/shell/unique_fd.h"
+#include "proto/base/ids.h"
 #include "proto/base/time.h"
 
 namespace muster::agent {
@@ -38,6 +42,16 @@ struct ConsoleConfig {
   int stderr_fd = 2;
   // Where the spool file may be; empty: what waits for the console is held in memory, all of it.
   std::string spool_folder = {};
+  // What begins a prefixed line, see line_prefix.h; given by the user: auto means prefixed where it
+  // would mean lines.
+  std::string prefix = std::string(kDefaultLinePrefix);
+  bool prefix_given = false;
+  JobId job = {};  // for the prefix
+  NodeName node = {};
+  LogRotation rotation = {};  // of workers' log files
+  // Lines with any of these are copied to the files that WorkerOutput names.
+  std::vector<std::string> stdout_filters = {};
+  std::vector<std::string> stderr_filters = {};
 };
 
 // What kAuto means here; every other mode is itself.
@@ -46,9 +60,16 @@ ConsoleMode resolve_console_mode(const ConsoleConfig& config);
 struct WorkerOutput {
   std::uint32_t local_rank = 0;
   std::uint32_t rank = 0;  // global: the prefix, and who is rank 0
+  Generation generation = 0;
   // Log files, created with their folder existing; empty: none.
   std::string stdout_log;
   std::string stderr_log;
+  // True where there was to be a log file, but its folder could not be made: all is shown.
+  bool stdout_unlogged = false;
+  bool stderr_unlogged = false;
+  // Files of picked lines, shared by the node's workers; empty: none.
+  std::string stdout_picked;
+  std::string stderr_picked;
   // False where the stream is redirected without tee, or filtered.
   bool stdout_on_console = true;
   bool stderr_on_console = true;
@@ -66,7 +87,7 @@ struct WorkerEnds {
 
 struct ConsoleCounters {
   std::uint64_t console_bytes_dropped = 0;  // closed console
-  std::uint64_t log_bytes_dropped = 0;      // full disk
+  std::uint64_t log_bytes_dropped = 0;      // full disk, no file at all
   std::uint64_t log_write_errors = 0;
 };
 
@@ -111,6 +132,8 @@ class Console {
 
   // In words, what has not been written and is not going to be; empty: nothing.
   std::string missing();
+  // The same of log files; it has been shown.
+  std::string missing_in_logs() const;
 
   // The terminal's size changed (SIGWINCH): hands it on to workers' terminals.
   void resize_terminals();

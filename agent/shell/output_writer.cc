@@ -5,16 +5,16 @@
 #include <condition_variable>
 #include <errno.h>
 #include <mutex>
-#include <poll.h>
 #include <signal.h>
 #include <string_view>
 #include <system_error>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include <boost/asio/post.hpp>
+
+#include "agent/shell/write_all.h"
 
 namespace muster::agent {
 namespace {
@@ -22,24 +22,6 @@ namespace {
 // No reader any more; everything else (a full disk, an I/O error) may pass.
 bool is_closed_for_good(int error) {
   return error == EPIPE || error == EBADF || error == ECONNRESET || error == ENXIO || error == EIO;
-}
-
-// Writes all of it; 0 or the errno that stopped it, with `rest` what was not written.
-int write_all(int fd, std::string_view& rest, std::atomic<std::uint64_t>& written) {
-  while (!rest.empty()) {
-    const ssize_t count = ::write(fd, rest.data(), rest.size());
-    if (count > 0) {
-      rest.remove_prefix(static_cast<std::size_t>(count));
-      written += static_cast<std::uint64_t>(count);
-    } else if (count < 0 && errno == EAGAIN) {
-      // Somebody who shares the descriptor made it non-blocking.
-      pollfd ready{fd, POLLOUT, 0};
-      ::poll(&ready, 1, -1);
-    } else if (count < 0 && errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
 }
 
 }  // namespace
@@ -103,27 +85,41 @@ struct OutputWriter::State {
     OutputTarget& target = *chunk.target;
     rest = chunk.bytes;
     int error = 0;
-    if (!target.dead) error = write_all(target.fd, rest, written);
+    if (target.rotating) {
+      error = target.rotating->write(rest, written);
+    } else if (!target.dead) {
+      error = write_all(target.fd, rest, written);
+    }
     target.drops->bytes += rest.size();
+    target.missing += rest.size();
     return error;
   }
 
-  void account(OutputChunk& chunk, int error, std::string_view rest) {
-    if (error != 0) {
-      OutputTarget& target = *chunk.target;
-      if (target.give_up_on_close && is_closed_for_good(error)) target.dead = true;
-      ++target.drops->errors;
-      if (!std::exchange(target.told, true)) {
-        tell([target = chunk.target, error] {
-          if (target->failed) target->failed(error);
-        });
+  // REQUIRES: mutex held.
+  void tell_trouble(const std::shared_ptr<OutputTarget>& target, int error, std::string_view rest) {
+    if (error == 0) {
+      if (std::exchange(target->failing, false) && target->resumed) {
+        tell([target, missing = target->missing] { target->resumed(missing); });
       }
-      if (target.lost) {
-        tell([target = chunk.target, text = std::string(rest)]() mutable {
-          target->lost(std::move(text));
-        });
+    } else {
+      target->failing = true;
+      if (target->give_up_on_close && is_closed_for_good(error)) target->dead = true;
+      ++target->drops->errors;
+      if (!std::exchange(target->told, true) && target->failed) {
+        tell([target, error] { target->failed(error); });
+      }
+      if (target->lost) {
+        tell([target, text = std::string(rest)]() mutable { target->lost(std::move(text)); });
       }
     }
+    const int rotation = target->rotating ? target->rotating->take_trouble() : 0;
+    if (rotation != 0 && target->not_rotated) {
+      tell([target, rotation] { target->not_rotated(rotation); });
+    }
+  }
+
+  void account(OutputChunk& chunk, int error, std::string_view rest) {
+    tell_trouble(chunk.target, error, rest);
     if (!chunk.budget) return;
     StreamBudget& budget = *chunk.budget;
     const std::size_t left = budget.queued -= chunk.bytes.size();

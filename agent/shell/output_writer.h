@@ -23,6 +23,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/shell/output_spool.h"
+#include "agent/shell/rotating_file.h"
 #include "agent/shell/unique_fd.h"
 #include "proto/base/time.h"
 
@@ -34,18 +35,25 @@ struct OutputDrops {
   std::atomic<std::uint64_t> errors{0};  // failed writes
 };
 
-// A descriptor to write to. Made on the io thread, then shared with the writer's.
+// Where to write. Made on the io thread, then shared with the writer's.
 struct OutputTarget {
   std::string name;  // for messages: "stdout", a path
   UniqueFd owned;    // closed with the last chunk for it; empty where `fd` is borrowed
   int fd = -1;
+  std::unique_ptr<RotatingFile> rotating;  // in place of `fd`
   // Ends at the first error (a closed console) instead of trying again (a full disk).
   bool give_up_on_close = false;
   std::shared_ptr<OutputDrops> drops;  // never null
   bool dead = false;                   // writer's thread: gave up
   bool told = false;                   // writer's thread: `failed` has been called
+  std::uint64_t missing = 0;           // writer's thread: bytes that it could not take
+  bool failing = false;                // writer's thread: it did not take the last ones
   // Called once, with the first errno.
   std::function<void(int)> failed;
+  // Called when it takes bytes again, with the number of those that are missing in it.
+  std::function<void(std::uint64_t)> resumed;
+  // Called once, with the errno with which `rotating` could not rename files.
+  std::function<void(int)> not_rotated;
   // Called with what could not be written, each time, in order. Set before the first write.
   std::function<void(std::string)> lost;
 };

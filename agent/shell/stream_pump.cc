@@ -28,6 +28,9 @@ StreamPump::StreamPump(boost::asio::io_context& io, PumpConfig config)
       config_(std::move(config)),
       splitter_(config_.console != nullptr && config_.console->terminal()),
       sink_([this](PieceKind kind, std::string_view text) { show(kind, text); }),
+      picked_sink_([this](std::string lines) {
+        config_.log_writer->write(config_.picked, std::move(lines), budget_);
+      }),
       budget_(std::make_shared<StreamBudget>()) {}
 
 void StreamPump::start(std::function<void()> ended) {
@@ -86,6 +89,8 @@ void StreamPump::take(std::string_view data) {
   last_read_ = IoLoop::now();
   if (config_.tail) config_.tail->append(data);
   if (config_.log) config_.log_writer->write(config_.log, std::string(data), budget_);
+  if (config_.unlogged) config_.unlogged->bytes += data.size();
+  if (config_.filter) config_.filter->feed(data, picked_sink_);
   if (!config_.console || config_.only_lost) return;
   splitter_.feed(data, sink_);
   arm_partial_timer();
@@ -177,6 +182,7 @@ void StreamPump::close() {
 
 void StreamPump::end() {
   ended_ = true;
+  if (config_.filter) config_.filter->finish(picked_sink_);
   if (config_.console) {
     splitter_.finish(sink_);
     if (!update_.empty()) {
@@ -190,6 +196,7 @@ void StreamPump::end() {
   partial_timer_.cancel();
   rest_timer_.cancel();
   config_.log.reset();
+  config_.picked.reset();
   budget_->drained = nullptr;
   boost::asio::post(io_, [call = std::exchange(on_end_, nullptr)] {
     if (call) call();

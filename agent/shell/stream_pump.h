@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/shell/console_out.h"
+#include "agent/shell/line_filter.h"
 #include "agent/shell/line_splitter.h"
 #include "agent/shell/output_writer.h"
 #include "agent/shell/tail_buffer.h"
@@ -38,7 +40,10 @@ struct PumpConfig {
   std::shared_ptr<ConsoleOut> console;  // null: not shown
   bool only_lost = false;               // the console has what the log could not take, no more
   std::shared_ptr<OutputWriter> log_writer;
-  std::shared_ptr<OutputTarget> log;          // null: no file
+  std::shared_ptr<OutputTarget> log;      // null: no file
+  std::shared_ptr<OutputDrops> unlogged;  // counts what was meant for a file; null: nothing was
+  std::optional<LineFilter> filter;       // picks lines for `picked`
+  std::shared_ptr<OutputTarget> picked;
   std::shared_ptr<TailBuffer> tail;           // null: not kept
   std::shared_ptr<Instant> next_update;       // when the rank may show its next '\r' state
   std::shared_ptr<std::vector<char>> buffer;  // scratch, shared by all pumps of a thread
@@ -81,6 +86,7 @@ class StreamPump : public std::enable_shared_from_this<StreamPump> {
   PumpConfig config_;
   LineSplitter splitter_;
   LineSplitter::Sink sink_;
+  LineFilter::Sink picked_sink_;
   std::shared_ptr<StreamBudget> budget_;
   std::function<void()> on_end_;
   std::string update_;  // the state to show when its turn comes

@@ -80,6 +80,7 @@ struct WorkerSet::State : std::enable_shared_from_this<WorkerSet::State> {
   void start_one(const std::shared_ptr<Life>& life, const WorkerStreams& streams);
   absl::Status prepare_files(Life& life, FaultWord& word);
   void prepare_logs(Life& life, const WorkerStreams& streams, WorkerOutput& output);
+  void prepare_picked(WorkerOutput& output);
   void launch(const std::shared_ptr<Life>& life, const WorkerOutput& output);
   WorkerCallbacks callbacks_of(const std::shared_ptr<Life>& life);
 
@@ -130,20 +131,33 @@ void WorkerSet::State::prepare_logs(Life& life, const WorkerStreams& streams,
                                     WorkerOutput& output) {
   output.local_rank = life.plan.local_rank;
   output.rank = life.plan.rank;
+  output.generation = life.generation;
   output.stdout_on_console = streams.stdout_console;
   output.stderr_on_console = streams.stderr_console;
+  if (parts.directory.off()) return;
+  prepare_picked(output);
   const bool wanted = streams.stdout_file || streams.stderr_file || parts.options.log_dir_given;
-  if (!wanted || parts.directory.off()) return;
+  if (!wanted) return;
   const auto folder = parts.directory.make_rank(life.generation, life.plan.rank);
   if (!folder.ok()) {
-    output.stdout_on_console |= streams.stdout_file;
-    output.stderr_on_console |= streams.stderr_file;
+    output.stdout_unlogged = streams.stdout_file;
+    output.stderr_unlogged = streams.stderr_file;
     return warn(folder.status());
   }
   life.has_rank_folder = true;
   life.paths.error_file = *folder + "/error.json";
   if (streams.stdout_file) output.stdout_log = *folder + "/stdout.log";
   if (streams.stderr_file) output.stderr_log = *folder + "/stderr.log";
+}
+
+// The node's files of picked lines.
+void WorkerSet::State::prepare_picked(WorkerOutput& output) {
+  const ConsoleConfig& console = parts.options.console;
+  if (console.stdout_filters.empty() && console.stderr_filters.empty()) return;
+  const auto folder = parts.directory.make_generation(output.generation);
+  if (!folder.ok()) return warn(folder.status());
+  if (!console.stdout_filters.empty()) output.stdout_picked = *folder + "/filtered_stdout.log";
+  if (!console.stderr_filters.empty()) output.stderr_picked = *folder + "/filtered_stderr.log";
 }
 
 WorkerCallbacks WorkerSet::State::callbacks_of(const std::shared_ptr<Life>& life) {

@@ -4,11 +4,8 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <map>
-#include <memory>
-#include <set>
 #include <signal.h>
 #include <sstream>
-#include <stdlib.h>
 #include <string>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -18,109 +15,12 @@
 
 #include <catch2/catch.hpp>
 
-#include "agent/shell/terminal/pty.h"
-#include "tests/unit/agent_shell_process/harness.h"
+#include "tests/unit/agent_shell_process/console_fixture.h"
 
 namespace muster::agent {
 namespace {
 
-// The other end of a pipe or terminal that plays the console; read without blocking.
-struct Screen {
-  explicit Screen(bool terminal = false) {
-    if (terminal) {
-      auto pty = open_pty(-1);
-      REQUIRE(pty);
-      ours = std::move(pty->master);
-      theirs = std::move(pty->slave);
-      return;
-    }
-    int fds[2];
-    REQUIRE(::pipe2(fds, O_CLOEXEC) == 0);
-    ours.reset(fds[0]);
-    theirs.reset(fds[1]);
-    ::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
-  }
-
-  const std::string& read() {
-    char buffer[65536];
-    for (ssize_t count = 1; count > 0;) {
-      count = ::read(ours.get(), buffer, sizeof buffer);
-      if (count > 0) text.append(buffer, static_cast<std::size_t>(count));
-    }
-    return text;
-  }
-
-  UniqueFd ours;
-  UniqueFd theirs;
-  std::string text;
-};
-
-struct Fixture {
-  Fixture() {
-    starting_state();
-    supervisor = std::make_unique<Supervisor>(loop.context());
-  }
-
-  void open(ConsoleMode mode, std::uint32_t count, int out, int err) {
-    console = std::make_unique<Console>(loop.context(),
-                                        ConsoleConfig{mode, count, out, err, folder.path(".")});
-  }
-
-  void start(WorkerRequest request, WorkerOutput output) {
-    WorkerEnds ends = console->open_worker(output);
-    request.spawn.stdio.out = ends.out_fd;
-    request.spawn.stdio.err = ends.err_fd;
-    request.spawn.stdio.controlling_terminal = ends.controlling_terminal;
-    observed.push_back(std::make_unique<Observed>());
-    workers.push_back(supervisor->start(request, observed.back()->callbacks()));
-  }
-
-  bool until(const std::function<bool()>& holds) { return run_until(loop, holds); }
-
-  // All workers gone, their output at its end and written.
-  void finish(Screen& a, Screen& b, Duration limit = 20s) {
-    REQUIRE(until([&] {
-      a.read();
-      b.read();
-      return std::all_of(observed.begin(), observed.end(),
-                         [](const auto& o) { return o->gone == 1; });
-    }));
-    std::size_t ended = 0;
-    for (std::uint32_t rank = 0; rank < workers.size(); ++rank) {
-      console->finish_worker(rank, limit, [&] { ++ended; });
-    }
-    bool flushed = false;
-    REQUIRE(until([&] {
-      a.read();
-      b.read();
-      return ended == workers.size();
-    }));
-    console->flush(20s, 20s, [&] { flushed = true; });
-    REQUIRE(until([&] {
-      a.read();
-      b.read();
-      return flushed;
-    }));
-    a.read();
-    b.read();
-  }
-
-  TempFolder folder;
-  IoLoop loop;
-  std::unique_ptr<Supervisor> supervisor;
-  std::unique_ptr<Console> console;
-  std::vector<std::unique_ptr<Observed>> observed;
-  std::vector<std::unique_ptr<WorkerProcess>> workers;
-};
-
-WorkerOutput rank_output(std::uint32_t rank) {
-  WorkerOutput output;
-  output.local_rank = rank;
-  output.rank = rank;
-  return output;
-}
-
-TEST_CASE_METHOD(Fixture, "stdout goes to stdout, stderr to stderr, bytes unchanged") {
+TEST_CASE_METHOD(ConsoleFixture, "stdout goes to stdout, stderr to stderr, bytes unchanged") {
   Screen out;
   Screen err;
   open(ConsoleMode::kAuto, 2, out.theirs.get(), err.theirs.get());
@@ -132,7 +32,7 @@ TEST_CASE_METHOD(Fixture, "stdout goes to stdout, stderr to stderr, bytes unchan
   CHECK(console->tail(0) == "e1");
 }
 
-TEST_CASE_METHOD(Fixture, "auto is raw for one worker on a terminal, prefixed for more") {
+TEST_CASE_METHOD(ConsoleFixture, "auto is raw for one worker on a terminal, prefixed for more") {
   Screen terminal(true);
   const int fd = terminal.theirs.get();
   CHECK(resolve_console_mode({ConsoleMode::kAuto, 1, fd, fd}) == ConsoleMode::kRaw);
@@ -146,7 +46,7 @@ TEST_CASE_METHOD(Fixture, "auto is raw for one worker on a terminal, prefixed fo
   CHECK(console->tail(0).empty());
 }
 
-TEST_CASE_METHOD(Fixture, "prefixed lines of several ranks never mix") {
+TEST_CASE_METHOD(ConsoleFixture, "prefixed lines of several ranks never mix") {
   Screen out;
   Screen err;
   open(ConsoleMode::kPrefixed, 4, out.theirs.get(), err.theirs.get());
@@ -174,7 +74,7 @@ TEST_CASE_METHOD(Fixture, "prefixed lines of several ranks never mix") {
     CHECK(next[tag] == kLines);
 }
 
-TEST_CASE_METHOD(Fixture, "50 MB through two workers arrive to the byte") {
+TEST_CASE_METHOD(ConsoleFixture, "50 MB through two workers arrive to the byte") {
   Screen out;
   Screen err;
   open(ConsoleMode::kLines, 2, out.theirs.get(), err.theirs.get());
@@ -199,7 +99,7 @@ TEST_CASE_METHOD(Fixture, "50 MB through two workers arrive to the byte") {
   }
 }
 
-TEST_CASE_METHOD(Fixture, "a partial line is shown, and ended before another's") {
+TEST_CASE_METHOD(ConsoleFixture, "a partial line is shown, and ended before another's") {
   Screen out;
   Screen err;
   open(ConsoleMode::kPrefixed, 2, out.theirs.get(), err.theirs.get());
@@ -214,7 +114,7 @@ TEST_CASE_METHOD(Fixture, "a partial line is shown, and ended before another's")
   CHECK(out.text == "[0] Name: \n[1] other\n[0] x\n");
 }
 
-TEST_CASE_METHOD(Fixture, "off a terminal a progress display leaves its last state") {
+TEST_CASE_METHOD(ConsoleFixture, "off a terminal a progress display leaves its last state") {
   Screen out;
   Screen err;
   open(ConsoleMode::kLines, 2, out.theirs.get(), err.theirs.get());
@@ -224,7 +124,7 @@ TEST_CASE_METHOD(Fixture, "off a terminal a progress display leaves its last sta
   CHECK(out.text == " 5\nend\n");
 }
 
-TEST_CASE_METHOD(Fixture, "on a terminal progress is shown at most four times a second") {
+TEST_CASE_METHOD(ConsoleFixture, "on a terminal progress is shown at most four times a second") {
   Screen terminal(true);
   Screen unused;
   open(ConsoleMode::kPrefixed, 2, terminal.theirs.get(), terminal.theirs.get());
@@ -239,7 +139,7 @@ TEST_CASE_METHOD(Fixture, "on a terminal progress is shown at most four times a 
   CHECK(terminal.text.ends_with("[0]  step 100\n"));
 }
 
-TEST_CASE_METHOD(Fixture, "rank0 shows rank 0 alone, none nobody, and tails are kept") {
+TEST_CASE_METHOD(ConsoleFixture, "rank0 shows rank 0 alone, none nobody, and tails are kept") {
   for (const ConsoleMode mode : {ConsoleMode::kRank0, ConsoleMode::kNone}) {
     Screen out;
     Screen err;
@@ -258,7 +158,7 @@ TEST_CASE_METHOD(Fixture, "rank0 shows rank 0 alone, none nobody, and tails are 
   }
 }
 
-TEST_CASE_METHOD(Fixture, "the tail has what a worker wrote just before it died") {
+TEST_CASE_METHOD(ConsoleFixture, "the tail has what a worker wrote just before it died") {
   Screen out;
   Screen err;
   open(ConsoleMode::kNone, 1, out.theirs.get(), err.theirs.get());
@@ -281,7 +181,7 @@ TEST_CASE_METHOD(Fixture, "the tail has what a worker wrote just before it died"
   CHECK(tail.ends_with("\nline 30"));
 }
 
-TEST_CASE_METHOD(Fixture, "a closed console costs one line, logs go on") {
+TEST_CASE_METHOD(ConsoleFixture, "a closed console costs one line, logs go on") {
   Screen out;
   Screen err;
   open(ConsoleMode::kLines, 1, out.theirs.get(), err.theirs.get());
@@ -299,7 +199,8 @@ TEST_CASE_METHOD(Fixture, "a closed console costs one line, logs go on") {
   CHECK(console->counters().console_bytes_dropped == log.size());
 }
 
-TEST_CASE_METHOD(Fixture, "a blocked stdout delays neither stderr nor another worker's files") {
+TEST_CASE_METHOD(ConsoleFixture,
+                 "a blocked stdout delays neither stderr nor another worker's files") {
   Screen out;
   Screen err;
   open(ConsoleMode::kLines, 2, out.theirs.get(), err.theirs.get());
@@ -323,7 +224,8 @@ TEST_CASE_METHOD(Fixture, "a blocked stdout delays neither stderr nor another wo
   CHECK(std::count(out.text.begin(), out.text.end(), '\n') == 100000);
 }
 
-TEST_CASE_METHOD(Fixture, "the last wait ends with the reader's patience, a limit, or a signal") {
+TEST_CASE_METHOD(ConsoleFixture,
+                 "the last wait ends with the reader's patience, a limit, or a signal") {
   Screen out;
   Screen err;
   open(ConsoleMode::kLines, 1, out.theirs.get(), err.theirs.get());
@@ -346,7 +248,7 @@ TEST_CASE_METHOD(Fixture, "the last wait ends with the reader's patience, a limi
   CHECK(std::count(out.text.begin(), out.text.end(), '\n') == 100000);
 }
 
-TEST_CASE_METHOD(Fixture, "what redirected output loses in its log is on the console") {
+TEST_CASE_METHOD(ConsoleFixture, "what redirected output loses in its log is on the console") {
   Screen out;
   Screen err;
   open(ConsoleMode::kLines, 1, out.theirs.get(), err.theirs.get());
@@ -366,7 +268,7 @@ TEST_CASE_METHOD(Fixture, "what redirected output loses in its log is on the con
   CHECK(err.text.find("(--log-dir)", line + 1) == std::string::npos);
 }
 
-TEST_CASE_METHOD(Fixture, "a full disk costs one line and stops nobody") {
+TEST_CASE_METHOD(ConsoleFixture, "a full disk costs one line and stops nobody") {
   Screen out;
   Screen err;
   open(ConsoleMode::kLines, 1, out.theirs.get(), err.theirs.get());
@@ -382,7 +284,7 @@ TEST_CASE_METHOD(Fixture, "a full disk costs one line and stops nobody") {
   CHECK(console->counters().log_bytes_dropped == out.text.size());
 }
 
-TEST_CASE_METHOD(Fixture, "a worker that closes its stdout is no reason for anything") {
+TEST_CASE_METHOD(ConsoleFixture, "a worker that closes its stdout is no reason for anything") {
   Screen out;
   Screen err;
   open(ConsoleMode::kLines, 1, out.theirs.get(), err.theirs.get());
@@ -393,7 +295,7 @@ TEST_CASE_METHOD(Fixture, "a worker that closes its stdout is no reason for anyt
   CHECK(observed[0]->exit.status.value == 4);
 }
 
-TEST_CASE_METHOD(Fixture, "a daemon that holds the pipe does not hold the end") {
+TEST_CASE_METHOD(ConsoleFixture, "a daemon that holds the pipe does not hold the end") {
   Screen out;
   Screen err;
   open(ConsoleMode::kLines, 1, out.theirs.get(), err.theirs.get());
@@ -410,7 +312,7 @@ TEST_CASE_METHOD(Fixture, "a daemon that holds the pipe does not hold the end") 
   finish(out, err);
 }
 
-TEST_CASE_METHOD(Fixture, "a rank's next life gets pipes of its own") {
+TEST_CASE_METHOD(ConsoleFixture, "a rank's next life gets pipes of its own") {
   Screen out;
   Screen err;
   open(ConsoleMode::kLines, 1, out.theirs.get(), err.theirs.get());
@@ -426,7 +328,7 @@ TEST_CASE_METHOD(Fixture, "a rank's next life gets pipes of its own") {
   CHECK(err.text == "life\nlife\nlife\nlife\nlife\n");
 }
 
-TEST_CASE_METHOD(Fixture, "in pty mode programs see a terminal of the right size") {
+TEST_CASE_METHOD(ConsoleFixture, "in pty mode programs see a terminal of the right size") {
   Screen out(true);
   Screen err;
   winsize size{};
@@ -443,7 +345,7 @@ TEST_CASE_METHOD(Fixture, "in pty mode programs see a terminal of the right size
   CHECK(console->tail(0) == "e");
 }
 
-TEST_CASE_METHOD(Fixture, "Muster's own lines end a worker's partial line") {
+TEST_CASE_METHOD(ConsoleFixture, "Muster's own lines end a worker's partial line") {
   Screen both;
   Screen unused;
   open(ConsoleMode::kLines, 1, both.theirs.get(), both.theirs.get());
