@@ -154,15 +154,47 @@ std::string log_dir_of(const RunOptions& options, const EnvironmentMap& environm
   return options.log_dir.empty() ? agent::default_log_dir(environment, getuid()) : options.log_dir;
 }
 
+namespace {
+
+agent::ConsoleConfig console_config(const RunPlan& plan) {
+  const RunOptions& options = plan.options;
+  agent::ConsoleConfig console;
+  console.mode = console_mode(options.console);
+  console.local_workers = plan.slots;
+  console.spool_folder = plan.folder;
+  console.prefix = options.log_prefix;
+  console.prefix_given = options.log_prefix_given;
+  console.job = plan.job;
+  console.node = plan.node;
+  console.rotation = options.log_rotation;
+  console.stdout_filters = options.stdout_filters;
+  console.stderr_filters = options.stderr_filters;
+  return console;
+}
+
+agent::WorkerStreams streams_of(const RunOptions& options, std::uint32_t local_rank) {
+  const unsigned away = options.redirects.of(local_rank);
+  const unsigned both = options.tee.of(local_rank);
+  const auto& shown_ranks = options.shown_local_ranks;
+  const bool shown = shown_ranks.empty() || shown_ranks.contains(local_rank);
+  agent::WorkerStreams streams;
+  streams.stdout_file = ((away | both) & 1U) != 0;
+  streams.stderr_file = ((away | both) & 2U) != 0;
+  // A tee wins: the user asked to see it.
+  streams.stdout_console = shown && ((away & 1U) == 0 || (both & 1U) != 0);
+  streams.stderr_console = shown && ((away & 2U) == 0 || (both & 2U) != 0);
+  return streams;
+}
+
+}  // namespace
+
 agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guarded& guarded) {
   const RunOptions& options = plan.options;
   agent::RunnerOptions runner;
   runner.start = guarded.start;
   runner.guardian = guarded.guardian;
   runner.program = plan.program.path;
-  runner.console.mode = console_mode(options.console);
-  runner.console.local_workers = plan.slots;
-  runner.console.spool_folder = plan.folder;
+  runner.console = console_config(plan);
   runner.standard_input.all = options.stdin_choice == StdinChoice::kAll;
   runner.standard_input.local_rank.reset();
   if (options.stdin_choice == StdinChoice::kLocalRank) {
@@ -174,17 +206,9 @@ agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guard
   runner.termination_log = termination_log_of(options, plan.environment);
   runner.log_dir_given = !options.log_dir.empty();
   runner.log_dir = log_dir_of(options, plan.environment);
-  runner.streams = [redirects = options.redirects, tee = options.tee](std::uint32_t local_rank) {
-    const unsigned away = redirects.of(local_rank);
-    const unsigned both = tee.of(local_rank);
-    agent::WorkerStreams streams;
-    streams.stdout_file = ((away | both) & 1U) != 0;
-    streams.stderr_file = ((away | both) & 2U) != 0;
-    // A tee wins: the user asked to see it.
-    streams.stdout_console = (away & 1U) == 0 || (both & 1U) != 0;
-    streams.stderr_console = (away & 2U) == 0 || (both & 2U) != 0;
-    return streams;
-  };
+  // An id that was made up has had no run before.
+  if (!options.job_id.empty()) runner.log_keep = options.log_keep;
+  runner.streams = [options](std::uint32_t local_rank) { return streams_of(options, local_rank); };
   runner.events = options.events;
   runner.devices.mask = device_mask(plan.environment);
   runner.scratch_path = plan.scratch;

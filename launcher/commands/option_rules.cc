@@ -9,6 +9,7 @@
 
 #include <absl/status/status.h>
 
+#include "agent/core/line_prefix.h"
 #include "launcher/commands/chaos_plan.h"
 #include "launcher/commands/option_table.h"
 #include "launcher/commands/options.h"
@@ -72,8 +73,11 @@ class Resolver {
       setting("chaos-strict") = {"1", "detected"};
     }
     if (environment_.contains("MUSTER_GENERATION")) return;  // meant for the launcher outside
+    const std::string prefix = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
+    if (const std::string* text = variable(prefix); text != nullptr && !given("log-prefix")) {
+      setting("log-prefix") = {agent::line_prefix_of_torchrun(*text), prefix};
+    }
     const std::pair<const char*, const char*> unused[] = {
-        {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "console lines begin with [rank]"},
         {"TORCHELASTIC_ENABLE_FILE_TIMER", "this version has no timers for workers"},
         {"TORCHELASTIC_HEALTH_CHECK_PORT", "this version serves no health check"},
         {"TORCH_ELASTIC_WORKER_IDENTICAL", "the server assigns all ranks anyway"}};
@@ -373,8 +377,13 @@ class Resolver {
   }
 
   absl::Status check_output() {
-    if (options_.console == ConsoleChoice::kPty) {
-      return absl::InvalidArgumentError(cat(origin("console"), ": pty is not in this version"));
+    // torchrun's variable says how prefixes look, not that there are any.
+    options_.log_prefix_given =
+        given("log-prefix") && !setting("log-prefix").source.starts_with("TORCH");
+    for (const char* filters : {"duplicate-stdout-filters", "duplicate-stderr-filters"}) {
+      if (given(filters) && options_.log_dir == "/dev/null") {
+        note(cat(origin(filters), " has no effect: ", origin("log-dir"), " is /dev/null"));
+      }
     }
     if (options_.server_events == "-") {
       return absl::InvalidArgumentError(

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 
+#include "agent/core/line_prefix.h"
 #include "launcher/commands/option_values.h"
 #include "launcher/commands/options.h"
 
@@ -150,8 +151,14 @@ constexpr auto kTable = std::to_array<OptionDef>({
     {"stdin", "", 0, kHere, kText, kOutput, "RANK|none|all", "0",
      "which local rank reads this terminal's input", apply::stdin_choice},
     {"console", "", 0, kHere, kText, kOutput, "MODE", "auto",
-     "auto, prefixed, lines, raw, pty, rank0 or none; one that nobody reads delays no rank",
-     apply::console},
+     "auto, prefixed, lines, raw, pty (workers see a terminal), rank0 or none; one that nobody "
+     "reads delays no rank", apply::console},
+    {"log-prefix", "", 0, kHere, kText, kOutput, "TEXT", agent::kDefaultLinePrefix,
+     "what begins a prefixed line: {rank}, {local_rank}, {node}, {job}, {generation} are replaced, "
+     "{{ is a brace; given, --console auto means prefixed off a terminal", apply::log_prefix},
+    {"local-ranks-filter", "local-ranks-filter", 0, kHere, kText, kOutput, "LIST", "",
+     "show these local ranks' output only, like 0,1; files and failure reports have all",
+     apply::local_ranks_filter},
     {"log-dir", "log-dir", 0, kHere, kText, kOutput, "DIR", "",
      "where logs and error files go [the user's state directory]", apply::text<&O::log_dir>},
     {"termination-log", "termination-log", 0, kHere, kText, kOutput, "FILE", "",
@@ -162,6 +169,17 @@ constexpr auto kTable = std::to_array<OptionDef>({
      apply::redirects},
     {"tee", "tee", 't', kHere, kText, kOutput, "0-3|MAP", "0",
      "workers' output to files as well, in the same words", apply::tee},
+    {"duplicate-stdout-filters", "duplicate-stdout-filters", 0, kHere, kText, kOutput, "LIST", "",
+     "lines of any worker here with one of these texts in them also go to filtered_stdout.log, one "
+     "a node and generation; ,, is a comma itself", apply::stdout_filters},
+    {"duplicate-stderr-filters", "duplicate-stderr-filters", 0, kHere, kText, kOutput, "LIST", "",
+     "the same of stderr, to filtered_stderr.log", apply::stderr_filters},
+    {"log-rotate", "", 0, kHere, kText, kOutput, "SIZE[,N]", "off",
+     "a worker's log file of SIZE, like 100MB or 1GiB, is put away as FILE.1 and begun anew; N [3] "
+     "such files stay", apply::log_rotate},
+    {"log-keep", "", 0, kHere, kText, kOutput, "N|AGE|SIZE|all", "20",
+     "old logs of this job that stay when a run starts: so many runs, those written to within AGE "
+     "(7d, 48h), or the newest in SIZE (10GB); a run that goes on stays", apply::log_keep},
     {"events", "", 0, kHere, kText, kOutput, "FILE|-", "",
      "append this node's events as JSON lines; {node}, {job}, {run} are replaced",
      apply::text<&O::events>},
@@ -188,9 +206,6 @@ constexpr auto kTable = std::to_array<OptionDef>({
     later("monitor-interval", kText, "monitor-interval"),
     later("role", kText, "role"),
     later("run-path", kSwitch, "run-path"),
-    later("local-ranks-filter", kText, "local-ranks-filter"),
-    later("duplicate-stdout-filters", kText, "duplicate-stdout-filters"),
-    later("duplicate-stderr-filters", kText, "duplicate-stderr-filters"),
     later("numa-binding", kText, "numa-binding", false),
     later("signals-to-handle", kText, "signals-to-handle"),
     later("virtual-local-rank", kSwitch, "virtual-local-rank"),
@@ -199,7 +214,7 @@ constexpr auto kTable = std::to_array<OptionDef>({
     later("master-port-hold"), later("devices"),
     later("metrics-addr"), later("http"), later("scheduler"),
     later("exit-grace"), later("tls-cert"), later("tls-key"), later("tls-ca"),
-    later("token-file"), later("log-keep"), later("inherit", kSwitch), later("keep-fds"),
+    later("token-file"), later("inherit", kSwitch), later("keep-fds"),
 });
 // clang-format on
 

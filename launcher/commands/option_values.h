@@ -40,6 +40,13 @@ absl::Status console(Text text, RunOptions& options);
 absl::Status redirects(Text text, RunOptions& options);
 absl::Status tee(Text text, RunOptions& options);
 absl::Status log_level(Text text, RunOptions& options);
+// option_log_values.cc
+absl::Status log_prefix(Text text, RunOptions& options);
+absl::Status local_ranks_filter(Text text, RunOptions& options);
+absl::Status stdout_filters(Text text, RunOptions& options);
+absl::Status stderr_filters(Text text, RunOptions& options);
+absl::Status log_rotate(Text text, RunOptions& options);
+absl::Status log_keep(Text text, RunOptions& options);
 
 // Fields that take the text, the switch or the duration as it is.
 template <auto Member>

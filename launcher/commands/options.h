@@ -12,12 +12,14 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <absl/status/statusor.h>
 
+#include "agent/shell/log_rules.h"
 #include "proto/base/faults.h"
 #include "proto/base/job.h"
 #include "proto/base/time.h"
@@ -99,10 +101,17 @@ struct RunOptions {
   StdinChoice stdin_choice = StdinChoice::kLocalRank;
   std::uint32_t stdin_local_rank = 0;
   ConsoleChoice console = ConsoleChoice::kAuto;
-  std::string termination_log;  // empty: the pod's, where there is one; "none"
-  std::string log_dir;  // empty: the default of contracts, see state_dir.h
+  std::string termination_log;    // empty: the pod's, where there is one; "none"
+  std::string log_prefix;         // see agent/core/line_prefix.h
+  bool log_prefix_given = false;  // by the user, for Muster
+  std::string log_dir;            // empty: the default of contracts, see state_dir.h
   StreamChoice redirects;
   StreamChoice tee;
+  std::set<std::uint32_t> shown_local_ranks;  // empty: all
+  std::vector<std::string> stdout_filters;
+  std::vector<std::string> stderr_filters;
+  agent::LogRotation log_rotation;
+  agent::LogKeep log_keep;
   std::string events;  // empty: off; "-": stdout
   std::string server_events;
   LogLevel log_level = LogLevel::kWarning;

@@ -49,9 +49,18 @@ int check_streams(const char* name, const StreamChoice& streams, const RunPlan& 
   return 0;
 }
 
+void check_filter(const RunPlan& plan, CommandLine& line) {
+  for (const std::uint32_t local_rank : plan.options.shown_local_ranks) {
+    if (local_rank < plan.slots) continue;
+    line.notes.push_back(cat(origin(line, "local-ranks-filter"), ": there is no local rank ",
+                             local_rank, " among ", plan.slots, " on this node: ignored"));
+  }
+}
+
 // Whether files were asked for: by a place for them, or by what goes there.
 bool wants_log_files(const RunOptions& options, std::uint32_t slots) {
   if (!options.log_dir.empty()) return true;
+  if (!options.stdout_filters.empty() || !options.stderr_filters.empty()) return true;
   for (std::uint32_t local_rank = 0; local_rank < slots; ++local_rank) {
     if ((options.redirects.of(local_rank) | options.tee.of(local_rank)) != 0) return true;
   }
@@ -87,6 +96,7 @@ int make_plan(CommandLine& line, RunPlan& plan) {
        {std::pair{"redirects", &options.redirects}, std::pair{"tee", &options.tee}}) {
     if (const int code = check_streams(name, *streams, plan, line); code != 0) return code;
   }
+  check_filter(plan, line);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     const absl::Status enough = check_open_files(plan.slots, files);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <exception>
 #include <fcntl.h>
@@ -49,6 +50,9 @@ class RunJob {
     stop_signals_ = agent::stop_signals(guarded_.start);
     std::vector<int> signals = stop_signals_;
     signals.insert(signals.end(), options_.forward_signals.begin(), options_.forward_signals.end());
+    if (options_.console == ConsoleChoice::kPty && !is_forwarded(SIGWINCH)) {
+      signals.push_back(SIGWINCH);
+    }
     signals_.emplace(loop_.context(), signals,
                      [this](const agent::SignalInfo& info) { on_signal(info.signal); });
     if (options_.standalone) {
@@ -238,6 +242,11 @@ class RunJob {
     return std::find(stop_signals_.begin(), stop_signals_.end(), signal) != stop_signals_.end();
   }
 
+  bool is_forwarded(int signal) const {
+    const auto& forwarded = options_.forward_signals;
+    return std::find(forwarded.begin(), forwarded.end(), signal) != forwarded.end();
+  }
+
   enum class Need { kToGoOn, kToEndWell };
 
   // Other nodes that would be without a server if this process ended; those that leave need none
@@ -263,6 +272,7 @@ class RunJob {
         end(128 + signal);
         return;
       case Phase::kRunning:
+        if (signal == SIGWINCH && !is_forwarded(signal)) return runner_->resize_terminals();
         if (stop && !options_.policy.linger && !leaving_ && others_need_us(Need::kToGoOn)) {
           leave(signal, [] {});
         }

@@ -8,56 +8,9 @@
 #include "launcher/commands/option_help.h"
 #include "launcher/commands/option_table.h"
 #include "launcher/commands/text.h"
+#include "tests/unit/launcher/resolved.h"
 
 namespace muster::launcher {
-namespace {
-
-using Words = std::vector<std::string>;
-
-struct Result {
-  bool ok = false;
-  std::string error;
-  CommandLine line;
-  RunOptions options;
-};
-
-Result resolve(Words words, const EnvironmentMap& environment = {}, bool program = true) {
-  if (program) words.emplace_back("/bin/true");
-  Result result;
-  absl::StatusOr<CommandLine> line = parse_command_line(words, environment);
-  if (!line.ok()) {
-    result.error = cat(line.status().message());
-    return result;
-  }
-  result.line = *line;
-  absl::StatusOr<RunOptions> options = resolve_options(result.line, environment);
-  if (!options.ok()) {
-    result.error = cat(options.status().message());
-    return result;
-  }
-  result.options = *options;
-  result.ok = true;
-  return result;
-}
-
-std::string error_of(Words words, const EnvironmentMap& environment = {}) {
-  const Result result = resolve(std::move(words), environment);
-  CHECK_FALSE(result.ok);
-  return result.error;
-}
-
-bool has_note(const Result& result, const std::string& part) {
-  for (const std::string& note : result.line.notes) {
-    if (note.find(part) != std::string::npos) return true;
-  }
-  return false;
-}
-
-std::string source(const Result& result, std::string_view option) {
-  return result.line.settings[option_index(option)].source;
-}
-
-}  // namespace
 
 TEST_CASE("dash, underscore, equals sign and separate value are one") {
   for (const Words& words :
@@ -157,7 +110,6 @@ TEST_CASE("what is not in this version is refused by name") {
   CHECK(error_of({"--numa_b=node"}) == "--numa-binding is not in this version");
   CHECK(error_of({"--hang-timeout", "3s"}) == "--hang-timeout is not in this version");
   CHECK(error_of({}, {{"PET_ROLE", "x"}}) == "PET_ROLE: --role is not in this version");
-  CHECK(error_of({"--console", "pty"}) == "--console: pty is not in this version");
 }
 
 TEST_CASE("what torchrun ignores gets one line") {
