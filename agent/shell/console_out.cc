@@ -40,10 +40,11 @@ Instant WriterWatch::moved_at(Instant now) {
   int unread = 0;
   if (question_ != 0 && ::ioctl(fd_, question_, &unread) != 0) unread = 0;
   const std::uint64_t written = writer_.written();
-  if (written != written_ || unread != unread_ || writer_.idle()) moved_at_ = now;
+  const bool moved = written != written_ || unread != unread_ || writer_.idle();
+  if (moved || !moved_at_) moved_at_ = now;
   written_ = written;
   unread_ = unread;
-  return moved_at_;
+  return *moved_at_;
 }
 
 ConsoleSurface::ConsoleSurface(boost::asio::io_context& io, int fd, SpoolLimits limits,

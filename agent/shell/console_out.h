@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,7 +30,8 @@ class WriterWatch {
  public:
   // `fd`: of the pipe, terminal or socket that is written to; -1: only what is written counts.
   WriterWatch(const OutputWriter& writer, int fd);
-  // An idle writer gets on.
+  // An idle writer gets on; one that is looked at for the first time has the benefit of the doubt:
+  // its thread may not have had its turn yet.
   Instant moved_at(Instant now);
 
  private:
@@ -38,7 +40,7 @@ class WriterWatch {
   unsigned long question_ = 0;  // ioctl that tells what waits in the kernel
   std::uint64_t written_ = 0;
   int unread_ = 0;
-  Instant moved_at_;
+  std::optional<Instant> moved_at_;  // nullopt: not looked at yet
 };
 
 struct ConsoleSurface {

@@ -15,6 +15,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "agent/shell/console_out.h"
+#include "agent/shell/output_writer.h"
 #include "tests/unit/agent_shell_process/console_fixture.h"
 
 namespace muster::agent {
@@ -228,9 +230,10 @@ TEST_CASE_METHOD(ConsoleFixture, "a disk that was full is told, counted, and wri
     const FullDisk full(20 * line.size() + 5);
     turn(1);
     REQUIRE(until([&] { return out.read().size() == 980 * line.size() - 5; }));
-    CHECK(err.read() == "muster: cannot write " + folder.path("log") +
-                            ": File too large (--log-dir); what log files cannot take is shown "
-                            "here, the job goes on\n");
+    const std::string trouble = "muster: cannot write " + folder.path("log") +
+                                ": File too large (--log-dir); what log files cannot take is shown "
+                                "here, the job goes on\n";
+    REQUIRE(until([&] { return err.read() == trouble; }));
   }
   turn(2);
   const std::size_t lost = 980 * line.size() - 5;
@@ -252,6 +255,31 @@ TEST_CASE_METHOD(ConsoleFixture, "a disk that was full is told, counted, and wri
   CHECK(console->missing_in_logs() ==
         "log files lack " + std::to_string(lost + 1000 * line.size()) +
             " bytes of output that they could not take; it was shown here");
+}
+
+TEST_CASE("a writer that had no turn yet has its reader's patience before it") {
+  int fds[2];
+  REQUIRE(::pipe2(fds, O_CLOEXEC) == 0);
+  UniqueFd reader(fds[0]);
+  UniqueFd full(fds[1]);
+  ::fcntl(full.get(), F_SETFL, O_NONBLOCK);
+  const std::string block(65536, 'x');
+  while (::write(full.get(), block.data(), block.size()) > 0) {
+  }
+  ::fcntl(full.get(), F_SETFL, 0);
+  IoLoop loop;
+  OutputWriter writer(loop.context());
+  auto target = std::make_shared<OutputTarget>();
+  target->fd = full.get();
+  target->drops = std::make_shared<OutputDrops>();
+  writer.write(target, "waits", nullptr);
+  WriterWatch watch(writer, -1);
+  const Instant now = IoLoop::now();
+  CHECK(watch.moved_at(now) == now);
+  CHECK(watch.moved_at(now + 1s) == now);
+  reader.reset();  // ends the write
+  REQUIRE(wait_until([&] { return writer.idle(); }));
+  CHECK(watch.moved_at(now + 2s) == now + 2s);
 }
 
 TEST_CASE_METHOD(ConsoleFixture, "what was meant for a file that is not there is counted too") {
