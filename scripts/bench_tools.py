@@ -288,6 +288,7 @@ class Sleepers:
         with open(script, "w", encoding="utf-8") as file:
             file.write(self.SCRIPT)
         os.chmod(script, 0o755)
+        self.began = time.clock_gettime(CLOCK_REALTIME_COARSE)
         self.process = subprocess.Popen(
             [*launcher, script], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
