@@ -18,8 +18,8 @@ class CudaTraining(MusterCase):
         os.mkdir(self.path("nccl"))
         self.environment["FAKE_NCCL_DIRECTORY"] = self.path("nccl")
 
-    def start(self, folder, *settings, launcher=(), workers=2):
-        arguments = [TRAIN, "--config", CONFIG]
+    def start(self, folder, *settings, launcher=(), workers=2, program=(TRAIN,)):
+        arguments = [*program, "--config", CONFIG]
         for setting in (f"data.path={self.corpus}", f"checkpoint.dir={self.path(folder)}",
                         "checkpoint.every_steps=3", "steps=8", "device=cuda",
                         "parallel.deterministic=false", "parallel.bucket_mb=0.1",
@@ -34,6 +34,38 @@ class CudaTraining(MusterCase):
         last = json.loads(job.out.strip().splitlines()[-1])
         self.assertTrue(last["done"], last)
         return job, last["param_hash"]
+
+    def refused(self, line, *settings):
+        job = self.start("refused", *settings)
+        self.assertEqual(job.code(60), 85, job.err)
+        cause = self.events(job, "generation_failed")[0]["first_cause"]
+        self.assertEqual(cause["exit_code"], 85)
+        self.assertIn(line, job.err)
+
+    def recovered(self, folder, **faults):
+        """A job whose first generation has faults of NCCL: gives what the rank that ended with 83
+        left in its error file, and what the job said, once a restart has ended as the job without
+        faults does."""
+        _, calm = self.train(f"{folder}.calm")
+        script = self.script('"$@"\ncode=$?\n'
+                             f'cp "$TORCHELASTIC_ERROR_FILE" "{self.path(folder)}.$RANK.json"\n'
+                             'exit $code\n')
+        self.environment.update(faults)
+        job = self.start(folder, "parallel.backend=nccl", program=(script, TRAIN))
+        self.assertEqual(job.code(180), 0, job.err)
+        self.assertEqual(json.loads(job.out.strip().splitlines()[-1])["param_hash"], calm)
+        failed = self.events(job, "generation_failed")
+        self.assertEqual(len(failed), 1, job.err)
+        cause = failed[0]["first_cause"]
+        self.assertEqual(cause["exit_code"], 83, job.err)
+        with open(f"{self.path(folder)}.{cause['rank']}.json", encoding="utf-8") as file:
+            error = json.load(file)
+        self.assertNotIn("secondary", error)
+        self.assertEqual(error["message"]["errorCode"], 83)
+        # The other one had read the reason in the store, or was stopped while it did.
+        for victim in failed[0]["victims"]:
+            self.assertIn(victim.get("exit_code", 81), (81, 143), victim)
+        return error["message"]["message"], job.err
 
     def test_a_killed_rank_changes_nothing(self):
         calm, undisturbed = self.train("calm", "bf16.enabled=true")
@@ -55,11 +87,34 @@ class CudaTraining(MusterCase):
         self.assertEqual(together, apart)
         self.assertIn("gradients go through host memory", job.err)
         self.assertIn("ranks 0 and 1 are on one GPU", job.err)
-        refused = self.start("refused", "parallel.backend=nccl")
-        self.assertEqual(refused.code(60), 85, refused.err)
-        cause = self.events(refused, "generation_failed")[0]["first_cause"]
-        self.assertEqual(cause["exit_code"], 85)
-        self.assertIn("ranks 0 and 1 are on one GPU", refused.err)
+        before = os.listdir(self.path("nccl"))
+        self.refused("ranks 0 and 1 are on one GPU", "parallel.backend=nccl")
+        self.assertEqual(os.listdir(self.path("nccl")), before, "NCCL was asked")
+
+    def test_ranks_whose_libraries_differ_are_refused_and_told_what_to_install(self):
+        self.environment["FAKE_NCCL_VERSION"] = "1:22705"
+        self.refused(") has NCCL 2.27.5, rank 0 (", "parallel.backend=nccl")
+        job, _ = self.train("otherwise")
+        self.assertIn("gradients go through host memory", job.err)
+        self.assertIn(": install the same version on all hosts (package libnccl2)", job.err)
+        self.environment["FAKE_BLAS_OTHERWISE"] = "1"
+        self.refused("rank 1 and rank 0 multiply by different algorithms (cublaslt 130000 ")
+
+    def test_a_rank_that_never_comes_to_the_communicator(self):
+        message, _ = self.recovered("absent", FAKE_NCCL_ABSENT="1",
+                                    FAKE_NCCL_LIMITS="3000:60000:5000")
+        self.assertIn("NCCL's communicator was not ready within 3s", message)
+
+    def test_a_collective_that_hangs(self):
+        message, _ = self.recovered("hangs", FAKE_NCCL_HANGS="1:1",
+                                    FAKE_NCCL_LIMITS="60000:3000:5000")
+        self.assertRegex(message, r"all-reduce 1 \(f32 x \d+\) did not (end|begin) within 3s")
+
+    def test_an_abort_that_hangs_too(self):
+        message, said = self.recovered("stuck", FAKE_NCCL_HANGS="1:1", FAKE_NCCL_ABORTS="hang",
+                                       FAKE_NCCL_LIMITS="60000:3000:1000")
+        self.assertRegex(message, r"all-reduce 1 \(f32 x \d+\) did not (end|begin) within 3s")
+        self.assertIn("its communicator's abort did not return within 1s", said)
 
     def test_the_world_size_leaves_no_trace_where_that_is_asked_for(self):
         hashes = {self.train(f"of.{workers}", "parallel.deterministic=true", "fp16.enabled=true",

@@ -110,7 +110,9 @@ NcclResult init(NcclComm* out, int size, NcclId id, int rank, NcclConfig* config
   place = comm.get();
   ++clique.joined;
   ++fake_nccl->alive;
-  if (fake_nccl->files) fake_nccl->files->join(clique.id, rank);
+  if (fake_nccl->files && !fake_nccl->never_ready.contains(rank)) {
+    fake_nccl->files->join(clique.id, rank);
+  }
   *out = new ncclComm{comm};
   return kNcclInProgress;
 }

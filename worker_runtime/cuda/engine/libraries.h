@@ -9,6 +9,7 @@
 #include <absl/status/statusor.h>
 
 #include "worker_runtime/cuda/blas_api.h"
+#include "worker_runtime/cuda/communicator_core.h"
 #include "worker_runtime/cuda/driver_api.h"
 #include "worker_runtime/cuda/images.h"
 #include "worker_runtime/cuda/nccl_api.h"
@@ -20,6 +21,7 @@ struct DeviceLibraries {
   std::function<absl::StatusOr<BlasApi>()> blas = load_blas;
   std::function<absl::StatusOr<NcclApi>()> nccl = load_nccl;
   std::function<const std::vector<DeviceImage>&()> images = device_images;
+  CommunicatorLimits nccl_limits = {};
 };
 
 }  // namespace muster::runtime::cuda

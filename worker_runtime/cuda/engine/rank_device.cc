@@ -82,6 +82,7 @@ void look_at_nccl(const DeviceLibraries& libraries, RankDevice& rank) {
     return;
   }
   rank.nccl = *std::move(nccl);
+  rank.nccl_limits = libraries.nccl_limits;
   rank.report.facts.nccl = rank.nccl->version;
   rank.report.libraries += ", NCCL " + nccl_version_text(rank.nccl->version);
 }
@@ -136,6 +137,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> connect(const RankDevice& rank,
   options.rank = request.group.rank();
   options.size = request.group.size();
   options.generation = request.group.generation();
+  options.limits = rank.nccl_limits;
   options.facts = rank.report.facts;
   options.failed = request.failed;
   options.end = request.end;

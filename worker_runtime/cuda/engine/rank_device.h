@@ -41,6 +41,7 @@ struct RankDevice {
   std::shared_ptr<Device> device;  // none: all ranks compute on the CPU; of the rest notes stand
   BlasApi blas;
   std::optional<NcclApi> nccl;
+  CommunicatorLimits nccl_limits;
   DeviceReport report;  // this rank's
   DeviceBackend backend = DeviceBackend::kAlone;
   std::vector<std::string> notes;  // for people
