@@ -103,14 +103,18 @@ CommunicatorAction CommunicatorCore::look(const Sight& sight) {
       if (!published_ && sight.first && sight.first->rank != rank_) published(sight.first);
       if (published_ || sight.now - entered_ > limits_.publish) return start_abort(sight.now);
       return Action::kNothing;
-    case State::kAborting:
-      if (!aborted_ && sight.now - entered_ <= limits_.abort) return Action::kNothing;
+    case State::kAborting: {
+      const Duration yield = adopted_ ? limits_.yield : 0s;
+      const Duration passed = sight.now - entered_;
+      const bool over = aborted_ ? passed >= yield : passed > yield + limits_.abort;
+      if (!over) return Action::kNothing;
       if (!aborted_) {
         end_.message +=
             "; its communicator's abort did not return within " + format_duration(limits_.abort);
       }
       state_ = State::kGone;
       return Action::kExit;
+    }
     case State::kCreated:
     case State::kGone: break;
   }
@@ -195,6 +199,7 @@ void CommunicatorCore::add(const Findings& findings) {
 // What went wrong here alone stays the cause of this rank's end.
 void CommunicatorCore::adopt(const FirstCause& first) {
   if (end_.exit_code == kDevice || end_.exit_code == kInternal) return;
+  adopted_ = true;
   const RankEnd& theirs = first.end;
   end_.exit_code = kPeerLost;
   end_.secondary = true;

@@ -62,6 +62,9 @@ struct CommunicatorLimits {
   Duration stop = 2s;     // the same, once the worker was asked to stop
   Duration publish = 2s;  // for the store to take the reason, and the others to say where they are
   Duration abort = 5s;    // for ncclCommAbort to return
+  // How long a rank that ends as another's victim lets that one go first. Whoever looks on takes
+  // the first to end for the cause, unless the cause follows soon.
+  Duration yield = 0s;
 };
 
 struct Sight {
@@ -136,6 +139,7 @@ class CommunicatorCore {
   Instant progress_;  // the device, or NCCL, came further
   std::optional<Instant> stop_seen_;
   bool published_ = false;
+  bool adopted_ = false;  // another rank's reason
   bool aborted_ = false;
   std::uint64_t failed_at_ = 0;
   std::uint64_t fingerprint_ = 0;

@@ -75,7 +75,7 @@ void add_faults(cuda::FakeNccl& nccl) {
 }
 
 cuda::CommunicatorLimits limits() {
-  cuda::CommunicatorLimits limits;
+  cuda::CommunicatorLimits limits = cuda::DeviceLibraries().nccl_limits;
   const auto [initialise, collective, abort] = numbers("FAKE_NCCL_LIMITS");
   if (!first_generation() || abort < 0) return limits;
   limits.initialise = std::chrono::milliseconds(initialise);

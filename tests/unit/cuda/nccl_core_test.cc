@@ -195,6 +195,30 @@ TEST_CASE("a peer's failure that stands in the store makes this rank a victim") 
   CHECK(early.end().peer == 2);
 }
 
+TEST_CASE("a victim lets the rank that failed first end first") {
+  const bool abort_returns = GENERATE(true, false);
+  CommunicatorLimits limits = kLimits;
+  limits.yield = 700ms;
+  CommunicatorCore core(0, limits, 4);
+  core.begin(at(0s));
+  Sight seen = sight(1s, kNcclInProgress);
+  seen.first = cause_of(2, 83);
+  REQUIRE(core.look(seen) == Action::kAbort);
+  if (abort_returns) core.aborted();
+  const Duration wait = abort_returns ? 700ms - 1ns : 5700ms;
+  seen.now = at(1s + wait);
+  CHECK(core.look(seen) == Action::kNothing);
+  seen.now = at(1s + wait + 1ns);
+  CHECK(core.look(seen) == Action::kExit);
+  // Who failed first lets nobody go before it.
+  Running r;
+  REQUIRE(r.look(400s) == Action::kPublish);
+  r.core.published({});
+  REQUIRE(r.look(400s) == Action::kAbort);
+  r.core.aborted();
+  CHECK(r.look(400s) == Action::kExit);
+}
+
 TEST_CASE("one's own note in the store is nobody else's failure") {
   Running r;
   r.seen.first = cause_of(1, 83);

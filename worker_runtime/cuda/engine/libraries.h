@@ -21,7 +21,8 @@ struct DeviceLibraries {
   std::function<absl::StatusOr<BlasApi>()> blas = load_blas;
   std::function<absl::StatusOr<NcclApi>()> nccl = load_nccl;
   std::function<const std::vector<DeviceImage>&()> images = device_images;
-  CommunicatorLimits nccl_limits = {};
+  // Longer than a rank that failed first listens to the others.
+  CommunicatorLimits nccl_limits = {.yield = 700ms};
 };
 
 }  // namespace muster::runtime::cuda
