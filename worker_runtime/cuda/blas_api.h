@@ -52,6 +52,7 @@ inline constexpr std::uint32_t kLtEpilogueBias = 4;
 
 inline constexpr int kLtWorkspace = 1;  // attributes of a preference
 inline constexpr int kLtReductions = 3;
+inline constexpr int kLtAlignment[] = {5, 6, 7, 8};  // of a, b, c and d
 inline constexpr std::uint32_t kLtReduceInComputeType = 2;
 
 // clang-format off

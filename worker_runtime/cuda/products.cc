@@ -36,6 +36,15 @@ std::size_t stride_of_c(const DeviceProduct& p) {
   return p.ldc != 0 ? p.ldc : p.n;
 }
 
+// Bytes that the arrays' addresses are multiples of, as far as any algorithm cares; cuBLASLt takes
+// them for 256 where it is not told.
+std::uint32_t alignment_of(const DeviceProduct& p) {
+  std::uintptr_t bits = 16;
+  for (const void* array : {p.a, p.b, p.c, static_cast<const void*>(p.d)})
+    bits |= reinterpret_cast<std::uintptr_t>(array);
+  return static_cast<std::uint32_t>(bits & (~bits + 1));
+}
+
 // "fp32 [64][256] = bf16 [64][128] x T[256][128] + bias + c": a key, and what an error names.
 std::string text_of(const DeviceProduct& p) {
   const auto matrix = [](bool transposed, std::size_t rows, std::size_t columns) {
@@ -49,6 +58,7 @@ std::string text_of(const DeviceProduct& p) {
   if (p.ldc != 0) text += " into stride " + std::to_string(p.ldc);
   if (p.bias != nullptr) text += " + bias";
   if (p.c != nullptr) text += " + c";
+  if (alignment_of(p) != 16) text += " aligned to " + std::to_string(alignment_of(p));
   return text;
 }
 
@@ -141,6 +151,8 @@ absl::Status DeviceProducts::make(const DeviceProduct& p, Plan& plan) {
   };
   prefer(kLtWorkspace, kWorkspace);
   prefer(kLtReductions, kLtReduceInComputeType);
+  for (const int attribute : kLtAlignment)
+    prefer(attribute, alignment_of(p));
   if (first == kLtSuccess) {
     call(api_.cublasLtMatmulAlgoGetHeuristic(handle_, plan.product, plan.a, plan.b, plan.c, plan.c,
                                              preference, 1, &found, &count));

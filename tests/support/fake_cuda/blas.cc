@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/fake_cuda/blas.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <vector>
 
@@ -22,7 +24,9 @@ struct Object {
   Object& operator=(const Object&) = delete;
 };
 struct Handle : Object {};
-struct Preference : Object {};
+struct Preference : Object {
+  std::uint32_t alignment = 256;  // of all, where nothing else is said
+};
 struct Product : Object {
   bool transpose_a = false;
   bool transpose_b = false;
@@ -85,7 +89,12 @@ LtStatus create_layout(LtObject* made, int type, std::uint64_t rows, std::uint64
   *made = layout;
   return kLtSuccess;
 }
-LtStatus set_preference(LtObject, int attribute, const void* value, std::size_t size) {
+LtStatus set_preference(LtObject object, int attribute, const void* value, std::size_t size) {
+  if (std::count(std::begin(kLtAlignment), std::end(kLtAlignment), attribute) > 0) {
+    if (size != 4) return kLtInvalidValue;
+    static_cast<Preference*>(object)->alignment = read<std::uint32_t>(value);
+    return kLtSuccess;
+  }
   if (attribute == kLtWorkspace) return size == sizeof(std::size_t) ? kLtSuccess : kLtInvalidValue;
   if (attribute != kLtReductions || size != 4) return kLtNotSupported;
   return read<std::uint32_t>(value) == kLtReduceInComputeType ? kLtSuccess : kLtNotSupported;
@@ -105,8 +114,8 @@ Sizes sizes_of(const Product& product, const Layout& a, const Layout& b, const L
 }
 
 template <std::uint64_t kVariant>
-LtStatus choose(LtObject, LtObject product, LtObject a, LtObject b, LtObject, LtObject d, LtObject,
-                int wanted, LtHeuristicResult* results, int* count) {
+LtStatus choose(LtObject, LtObject product, LtObject a, LtObject b, LtObject, LtObject d,
+                LtObject preference, int wanted, LtHeuristicResult* results, int* count) {
   const Sizes sizes = sizes_of(*static_cast<Product*>(product), *static_cast<Layout*>(a),
                                *static_cast<Layout*>(b), *static_cast<Layout*>(d));
   *count = 0;
@@ -114,6 +123,7 @@ LtStatus choose(LtObject, LtObject product, LtObject a, LtObject b, LtObject, Lt
   results[0] = LtHeuristicResult{};
   results[0].algorithm.data[0] = 1;
   results[0].algorithm.data[1] = kVariant;
+  results[0].algorithm.data[2] = static_cast<Preference*>(preference)->alignment;
   *count = 1;
   return kLtSuccess;
 }
@@ -205,6 +215,10 @@ LtStatus matmul(LtObject, LtObject product, const void* alpha, const void* a, Lt
     return kLtInvalidValue;
   }
   if (algorithm == nullptr || algorithm->data[0] != 1) return kLtInvalidValue;
+  for (const void* array : {a, b, c, static_cast<const void*>(d)}) {
+    // What the heuristic was told of.
+    if (reinterpret_cast<std::uintptr_t>(array) % algorithm->data[2] != 0) return kLtInvalidValue;
+  }
   const Job job{p.transpose_a,
                 p.transpose_b,
                 la.type,

@@ -134,6 +134,28 @@ TEST_CASE("rows may be further apart than they are long") {
   }
 }
 
+TEST_CASE("arrays that begin anywhere are products too, by a plan of their own") {
+  Fixture f;
+  const auto numbers = random_values<Bf16>(64, 1);
+  const Memory memory = f.on_device(numbers);
+  const Memory d = f.on_device(std::vector<float>(32));
+  std::string before;
+  for (const std::size_t shift : {8U, 4U, 1U}) {  // 16, 8 and 2 bytes
+    DeviceProduct p{.m = 2, .n = 2, .k = 2, .in = Number::kBf16, .out = Number::kF32};
+    p.a = memory.as<Bf16>() + shift;
+    p.b = memory.as<Bf16>() + 16;
+    p.d = d.data();
+    REQUIRE(f.products->run(*f.stream, p).ok());
+    CHECK(f.products->signature() != before);
+    before = f.products->signature();
+    const auto got = f.on_host<float>(d);
+    float want = 0;
+    for (std::size_t k = 0; k < 2; ++k)
+      want += to_number(numbers[shift + k]) * to_number(numbers[16 + 2 * k]);
+    CHECK(std::abs(got[0] - want) < 1e-5F);
+  }
+}
+
 TEST_CASE("a shape is planned once, and what was chosen is told") {
   std::string first;
   {
