@@ -10,7 +10,8 @@
 //   1. workers of generation g+1 are started only when no worker of an older one lives here;
 //   2. every StopOrder is answered by one StopConfirmed, never before the last worker is gone;
 //   3. Finish is returned exactly once, after every worker is gone or given up on;
-//   4. an agent told Evicted, or without the server for server_grace, kills its workers.
+//   4. an agent told Evicted, or without the server for server_grace, kills its workers;
+//   5. a worker that is told to end is not left suspended.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +57,9 @@ struct AgentConfig {
   // Stopping.
   std::optional<int> stop_signal;  // nullopt: "same"
   SignalScope stop_scope = SignalScope::kLeader;
-  Duration stop_budget = 30s;        // the agent itself signalled: signal to exit
-  std::vector<int> forward_signals;  // passed on without stopping
+  std::optional<Duration> exit_grace;  // for what ended workers left behind; nullopt: stop_grace
+  Duration stop_budget = 30s;          // the agent itself signalled: signal to exit
+  std::vector<int> forward_signals;    // passed on without stopping
 
   std::uint16_t master_port_low = 20000;
   std::uint16_t master_port_high = 28999;
@@ -175,7 +177,11 @@ struct SignalWorker {
   int signal = 0;
   SignalScope scope = SignalScope::kLeader;
   Duration patience = 5s;  // SIGKILL: what lives after it is WorkerUnkillable
+  bool stops = true;       // it is told to end; false: passed on, suspended, resumed
 };
+// SIGTSTP, as a shell sees it: the process that users see stops, or goes on.
+struct SuspendGuardian {};
+struct ResumeGuardian {};
 struct WriteStopFile {
   std::uint32_t local_rank = 0;
 };
@@ -201,6 +207,12 @@ struct Say {
   Severity severity = Severity::kWarning;
   std::string text;
 };
+// What an ended worker left behind, by name (lingering_line()): only the shell can look.
+struct SayLingering {
+  std::uint32_t local_rank = 0;
+  std::uint32_t rank = 0;
+  Duration grace{0};
+};
 // The first cause is known (before the outcome is): write the termination log early.
 struct NoteFirstCause {
   Failure failure;
@@ -213,9 +225,10 @@ struct Finish {
   std::string text;                // one line in words where there is no outcome
 };
 
-using Action = std::variant<Connect, Disconnect, Send, HoldMasterPort, ReleaseMasterPort,
-                            StartWorkers, SignalWorker, WriteStopFile, StartFaultClock,
-                            AwaitDevices, Emit, Say, NoteFirstCause, Finish>;
+using Action =
+    std::variant<Connect, Disconnect, Send, HoldMasterPort, ReleaseMasterPort, StartWorkers,
+                 SignalWorker, WriteStopFile, SuspendGuardian, ResumeGuardian, StartFaultClock,
+                 AwaitDevices, Emit, Say, SayLingering, NoteFirstCause, Finish>;
 
 // ------------------------------------------------------------------ the machine
 

@@ -101,6 +101,24 @@ std::string describe(const Failure& failure) {
   return text;
 }
 
+std::string lingering_line(std::uint32_t rank, const std::vector<Lingering>& processes,
+                           Duration grace) {
+  constexpr std::size_t kShown = 5;  // a line, not a list
+  constexpr std::size_t kLongest = 60;
+  std::string text = "rank " + std::to_string(rank) + " ended, processes that it started run on";
+  for (std::size_t i = 0; i < processes.size() && i < kShown; ++i) {
+    const Lingering& process = processes[i];
+    text += (i == 0 ? ": " : ", ") + std::to_string(process.pid);
+    if (process.command.empty()) continue;
+    const bool long_one = process.command.size() > kLongest;
+    text += " (" + process.command.substr(0, kLongest) + (long_one ? "..." : "") + ")";
+  }
+  if (processes.size() > kShown) {
+    text += ", " + std::to_string(processes.size() - kShown) + " more";
+  }
+  return text + "; they have " + format_duration(grace) + " (--exit-grace)";
+}
+
 std::optional<std::string> console_line(const JobEvent& event) {
   const std::string generation = std::to_string(event.generation.value_or(kNoGeneration));
   if (const auto* failed = std::get_if<event::GenerationFailed>(&event.body)) {

@@ -4,8 +4,10 @@
 // Pure functions; any thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "proto/base/events.h"
 #include "proto/base/job.h"
@@ -34,6 +36,15 @@ std::string describe(const LinkHistory& history);
 std::string describe(const Waiting& waiting);
 // "rank 1 (node b, pid 42) was killed by SIGKILL".
 std::string describe(const Failure& failure);
+
+// A process that outlives the worker that started it.
+struct Lingering {
+  std::int64_t pid = 0;
+  std::string command;  // may be empty
+};
+// "rank 0 ended, processes that it started run on: 4711 (sleep 600); they have 30s".
+std::string lingering_line(std::uint32_t rank, const std::vector<Lingering>& processes,
+                           Duration grace);
 
 // The console line of a job event; nullopt for those that only go to files.
 std::optional<std::string> console_line(const JobEvent& event);

@@ -9,6 +9,7 @@
 //   machine_link.cc   connecting, joining, heartbeats, the lease
 //   machine_round.cc  prepare, commit, stop orders, job events
 //   machine_work.cc   workers: spawned, ended, gone; stopping them
+//   machine_suspend.cc  SIGTSTP and SIGCONT: workers stopped and going on
 //   machine_devices.cc  waiting for the memory that ended workers had on GPUs
 //   machine_end.cc    signals to the agent, every way to the one Finish
 #pragma once
@@ -43,6 +44,7 @@ struct Worker {
   bool failed = false;   // ended badly and not by us
   bool parting = false;  // it is stopped because the node leaves, and was not before
   bool lingers_said = false;
+  bool suspended = false;  // SIGSTOP was sent, SIGCONT not yet
 
   bool ended() const { return ended_at.has_value(); }
   bool done() const { return ended() && report.status.succeeded() && !report.torn_down; }
@@ -168,7 +170,15 @@ struct Agent::State {
   void drive_ladders();
   int wanted_signal() const { return config_.stop_signal.value_or(kSigTerm); }
   std::optional<Instant> linger_deadline(const Worker& worker) const;
+  Duration exit_grace() const { return config_.exit_grace.value_or(policy_.stop_grace); }
   std::vector<RankProgress> progress_now() const;
+
+  // ---- machine_suspend.cc
+  bool suspends_or_resumes(int signal);
+  void suspend();
+  void resume();
+  void suspend_worker(Worker& worker);
+  void wake_worker(Worker& worker);
 
   // ---- machine_devices.cc
   void on(const DevicesFreed&);
@@ -236,6 +246,7 @@ struct Agent::State {
   std::vector<Generation> confirmations_owed_;  // one entry a StopOrder
   bool confirmed_ = false;
   bool cause_noted_ = false;
+  bool suspended_ = false;  // workers are, those too that start meanwhile; until SIGCONT
   std::vector<RankProgress> progress_;
   Instant progress_at_;
   std::vector<ChaosFired> faults_unsent_;

@@ -43,11 +43,15 @@ void Agent::State::end_with(End end) {
 // ---------------------------------------------------------------- signals to the agent
 
 void Agent::State::on(const SignalReceived& received) {
+  if (suspends_or_resumes(received.signal)) return;
   const auto& forwarded = config_.forward_signals;
   if (std::find(forwarded.begin(), forwarded.end(), received.signal) != forwarded.end()) {
     for (const Worker& worker : workers_) {
       if (!worker.spawned || worker.ended()) continue;
-      act(SignalWorker{worker.local_rank, received.signal, config_.stop_scope});
+      act(SignalWorker{.local_rank = worker.local_rank,
+                       .signal = received.signal,
+                       .scope = config_.stop_scope,
+                       .stops = false});
     }
     return;
   }
@@ -186,6 +190,7 @@ void Agent::State::finish_if_over() {
   if (!idle_since_) idle_since_ = now_;
   if (const auto end = outcome_wait_end(); end && now_ < *end) return;
   release_port();
+  if (suspended_) act(ResumeGuardian{});
   if (link_.state != Link::State::kClosed) act(Disconnect{});
   link_.state = Link::State::kClosed;
   act(Finish{end_->exit_code, end_->exit_class, end_->outcome, end_->text});

@@ -299,7 +299,7 @@ void Agent::State::send_heartbeat() {
   heartbeat_at_ = now_ + policy_.heartbeat;
   heartbeats_.emplace_back(++heartbeat_sequence_, now_);
   if (heartbeats_.size() > kHeartbeatsKept) heartbeats_.pop_front();
-  send(assignment_.generation, Heartbeat{heartbeat_sequence_, progress_now()});
+  send(assignment_.generation, Heartbeat{heartbeat_sequence_, progress_now(), suspended_});
 }
 
 }  // namespace muster::agent

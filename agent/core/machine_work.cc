@@ -55,6 +55,7 @@ void Agent::State::on(const WorkerSpawned& spawned) {
   event.pid = worker->pid;
   event.body = event::WorkerStarted{worker->argv0};
   emit(std::move(event));
+  if (suspended_) suspend_worker(*worker);
   const bool all =
       std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.spawned; });
   if (!all) return;
@@ -220,9 +221,8 @@ void Agent::State::kill_workers() {
 // What a worker that ended well left behind may run on for a grace.
 std::optional<Instant> Agent::State::linger_deadline(const Worker& worker) const {
   if (!worker.ended() || worker.gone || worker.ladder.begun()) return std::nullopt;
-  if (!worker.lingers_said)
-    return *worker.ended_at + std::min(kLingerLineAfter, policy_.stop_grace);
-  return *worker.ended_at + policy_.stop_grace;
+  const Duration grace = exit_grace();
+  return *worker.ended_at + (worker.lingers_said ? grace : std::min(kLingerLineAfter, grace));
 }
 
 void Agent::State::drive_ladders() {
@@ -230,9 +230,7 @@ void Agent::State::drive_ladders() {
     const auto linger = linger_deadline(worker);
     if (linger && now_ >= *linger && !worker.lingers_said) {
       worker.lingers_said = true;
-      say(Severity::kWarning, "rank " + std::to_string(worker.rank) +
-                                  " ended, processes that it started run on; they have " +
-                                  whole_seconds(policy_.stop_grace));
+      act(SayLingering{worker.local_rank, worker.rank, exit_grace()});
     }
     if (const auto end = linger_deadline(worker); end && now_ >= *end) {
       worker.ladder.begin(wanted_signal(), SignalScope::kGroup, now_, now_ + policy_.stop_grace);
@@ -240,6 +238,7 @@ void Agent::State::drive_ladders() {
     for (const StopLadder::Order& order : worker.ladder.due(now_)) {
       act(SignalWorker{worker.local_rank, order.signal, order.scope, kill_patience()});
     }
+    if (worker.ladder.begun()) wake_worker(worker);
   }
 }
 

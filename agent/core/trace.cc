@@ -216,6 +216,8 @@ struct Ordered {
   std::string operator()(const WriteStopFile& a) const {
     return "writes the stop file of " + worker(a.local_rank, 0);
   }
+  std::string operator()(const SuspendGuardian& /*a*/) const { return "suspends the guardian"; }
+  std::string operator()(const ResumeGuardian& /*a*/) const { return "resumes the guardian"; }
   std::string operator()(const StartFaultClock& a) const {
     return "faults of " + g(a.generation) + " count from " + format_measured(a.elapsed) + " ago";
   }
@@ -225,6 +227,7 @@ struct Ordered {
   }
   std::string operator()(const Emit& /*a*/) const { return ""; }
   std::string operator()(const Say& /*a*/) const { return ""; }
+  std::string operator()(const SayLingering& /*a*/) const { return ""; }
   std::string operator()(const NoteFirstCause& a) const {
     return "first cause: " + describe(a.failure);
   }

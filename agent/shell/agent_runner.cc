@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/agent_runner.h"
 
+#include <algorithm>
 #include <csignal>
 #include <deque>
 #include <functional>
@@ -46,10 +47,6 @@ std::uint64_t random_seed() {
   return (static_cast<std::uint64_t>(device()) << 32U) | device();
 }
 
-bool ends_agent(int signal) {
-  return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
-}
-
 bool is_failure(OutcomeKind kind) {
   return kind == OutcomeKind::kFailed || kind == OutcomeKind::kNoProgress ||
          kind == OutcomeKind::kJoinTimeout;
@@ -64,6 +61,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
         options(std::move(given)),
         job(config.spec.job),
         node(config.node.name),
+        passed_on(config.forward_signals),
         link(std::move(server)),
         console(context, options.console),
         log(options.log_level, node, [this](std::string_view line) { console.say(line); }),
@@ -84,6 +82,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
 
   void watch_world();
   void signal_arrived(int number);
+  bool stops(int signal) const;
   void post(Event event);
   void step(const Event& event);
   void carry_out(std::vector<Action> actions);
@@ -109,12 +108,22 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   void operator()(const StartWorkers& order);
   void operator()(const SignalWorker& order) { workers->signal(order); }
   void operator()(const WriteStopFile& order) { workers->write_stop_file(order.local_rank); }
+  void operator()(const SuspendGuardian&) {
+    if (options.guardian) suspend_guardian(*options.guardian);
+  }
+  void operator()(const ResumeGuardian&) {
+    if (options.guardian) resume_guardian(*options.guardian);
+  }
   void operator()(const StartFaultClock& order) {
     workers->start_fault_clock(order.generation, order.elapsed);
   }
   void operator()(const AwaitDevices& order);
   void operator()(const Emit& order);
   void operator()(const Say& order) { log.say(order.severity, order.text); }
+  void operator()(const SayLingering& order) {
+    log.say(Severity::kWarning,
+            lingering_line(order.rank, workers->below(order.local_rank), order.grace));
+  }
   void operator()(const NoteFirstCause& order);
   void operator()(const Finish& order);
 
@@ -122,6 +131,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   const RunnerOptions options;
   const JobId job;
   const NodeName node;
+  const std::vector<int> passed_on;  // signals that stop nothing
   std::unique_ptr<ServerLink> link;
   Console console;
   LogLines log;
@@ -167,8 +177,14 @@ void AgentRunner::State::watch_world() {
   }
 }
 
+// All that are taken stop the job, but for these.
+bool AgentRunner::State::stops(int signal) const {
+  if (signal == SIGTSTP || signal == SIGCONT || signal == SIGWINCH) return false;
+  return std::find(passed_on.begin(), passed_on.end(), signal) == passed_on.end();
+}
+
 void AgentRunner::State::signal_arrived(int number) {
-  told_to_stop |= ends_agent(number);
+  told_to_stop |= stops(number);
   if (number == SIGWINCH) console.resize_terminals();
   post(SignalReceived{number});
 }
@@ -408,8 +424,8 @@ void AgentRunner::State::flush_console(void (State::*next)()) {
 // A signal while only the console is waited for ends that wait; so does the guardian's end.
 void AgentRunner::State::hurry(const Event& event) {
   const auto* signal = std::get_if<SignalReceived>(&event);
-  const bool forwarded = signal != nullptr && !ends_agent(signal->signal);
-  if (forwarded || (signal == nullptr && !std::holds_alternative<GuardianLost>(event))) return;
+  const bool passed = signal != nullptr && !stops(signal->signal);
+  if (passed || (signal == nullptr && !std::holds_alternative<GuardianLost>(event))) return;
   hurried = true;
   console.give_up();
 }

@@ -249,6 +249,20 @@ std::vector<ProcessInfo> descendants_of(pid_t root, const std::set<pid_t>& excep
   return found;
 }
 
+std::string command_of(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  std::string text = read_file(folder + "/cmdline", 4096).value_or("");
+  while (text.ends_with('\0'))
+    text.pop_back();
+  std::replace(text.begin(), text.end(), '\0', ' ');
+  if (text.empty()) text = read_file(folder + "/comm", 64).value_or("");
+  if (text.ends_with('\n')) text.pop_back();
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
 std::optional<bool> has_environment_entry(pid_t pid, const std::string& entry) {
   const auto text = read_file("/proc/" + std::to_string(pid) + "/environ", 4U << 20);
   if (!text) return std::nullopt;

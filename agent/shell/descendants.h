@@ -54,6 +54,9 @@ std::vector<pid_t> children_of(pid_t pid);
 // Everything below `root`, zombies too, less the subtrees under a pid of `except`.
 std::vector<ProcessInfo> descendants_of(pid_t root, const std::set<pid_t>& except = {});
 
+// What it runs, as `ps` would show it, control characters as '?'; empty: not to be had.
+std::string command_of(pid_t pid);
+
 // Whether the environment that `pid` was started with holds the entry "NAME=value".
 // nullopt: not readable.
 std::optional<bool> has_environment_entry(pid_t pid, const std::string& entry);

@@ -33,13 +33,18 @@ void print_line(const std::string& text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-// What the guardian passes on and waits for. The terminal's stop signals are not among them: the
-// shell must see the guardian stop with the agent.
-std::vector<int> guarded_signals(const StartingState& start) {
+// What the guardian passes on and waits for.
+std::vector<int> guarded_signals(const StartingState& start, const std::vector<int>& more) {
   std::vector<int> signals = stop_signals(start);
-  for (const int signal : default_forward_signals())
-    signals.push_back(signal);
+  for (const std::vector<int>& others :
+       {default_forward_signals(), job_control_signals(start), more}) {
+    signals.insert(signals.end(), others.begin(), others.end());
+  }
   return signals;
+}
+
+void signal_guardian(pid_t guardian, int signal) {
+  if (::getppid() == guardian) ::kill(guardian, signal);
 }
 
 // Children we had before the agent (`sidecar & exec muster run …`) are not ours to kill.
@@ -149,13 +154,13 @@ class Wake {
 }  // namespace
 
 int run_guarded(const std::function<int(const Guarded&)>& agent_main,
-                const std::function<void()>& meanwhile) {
+                const std::function<void()>& meanwhile, const std::vector<int>& more) {
   Guarded guarded;
   guarded.start = capture_starting_state();
   guarded.guardian = ::getpid();
   reserve_looks();
   const std::vector<pid_t> children = children_of(guarded.guardian);
-  const std::vector<int> signals = guarded_signals(guarded.start);
+  const std::vector<int> signals = guarded_signals(guarded.start, more);
   take_signals(guarded.start, signals);
   MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
   Wake wake;
@@ -176,6 +181,24 @@ int run_guarded(const std::function<int(const Guarded&)>& agent_main,
   wake.arm();
   if (meanwhile) meanwhile();
   return Guard(agent, std::set<pid_t>(children.begin(), children.end()), signals).run();
+}
+
+bool has_job_control() {
+  const pid_t session = ::getsid(0);
+  for (pid_t pid = ::getppid(); pid > 0;) {
+    const auto process = read_process(pid);
+    if (!process || process->session != session) return false;
+    if (process->group != ::getpgrp()) return true;
+    pid = process->parent;
+  }
+  return false;
+}
+
+void suspend_guardian(pid_t guardian) {
+  signal_guardian(guardian, SIGSTOP);
+}
+void resume_guardian(pid_t guardian) {
+  signal_guardian(guardian, SIGCONT);
 }
 
 // ------------------------------------------------------------------ GuardianWatch

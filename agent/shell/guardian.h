@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <sys/types.h>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 
@@ -30,13 +31,24 @@ struct Guarded {
 };
 
 // Splits the process: the child runs `agent_main` and exits with its value; the parent guards it
-// and returns the exit code for main. Both have the stop signals and the forwarded ones blocked
-// (nothing is lost before the agent's SignalWatch exists) and are child subreapers.
+// and returns the exit code for main. Both have the stop signals, those of job control, the
+// forwarded ones and `more` blocked (nothing is lost before the agent's SignalWatch exists) and are
+// child subreapers.
 // `meanwhile`, if any, runs once in the guardian while the agent starts: house work that may not
 // cost the job time. It must be short, signals wait for it.
 // REQUIRES: one thread.
 int run_guarded(const std::function<int(const Guarded&)>& agent_main,
-                const std::function<void()>& meanwhile = {});
+                const std::function<void()>& meanwhile = {}, const std::vector<int>& more = {});
+
+// Whether anybody could continue this process if it stopped: a parent of its process group within
+// the session but outside of the group, a shell that is. Without one (an orphaned process group, to
+// POSIX) the kernel throws a terminal's SIGTSTP away.
+bool has_job_control();
+
+// SIGTSTP as the shell that waits for the guardian sees it: the guardian stops, or goes on. From
+// the agent; nothing where the guardian is not its parent any more.
+void suspend_guardian(pid_t guardian);
+void resume_guardian(pid_t guardian);
 
 // Calls `lost` once, on the io thread, when the guardian is dead or cannot be watched; with the
 // reason in words.

@@ -44,6 +44,11 @@ std::vector<int> default_forward_signals() {
   return {SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
 }
 
+std::vector<int> job_control_signals(const StartingState& start) {
+  if (start.was_ignored(SIGTSTP)) return {SIGCONT};
+  return {SIGTSTP, SIGCONT};
+}
+
 void take_signals(const StartingState& start, const std::vector<int>& signals) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a log at the limit of file sizes is an error of write
@@ -52,8 +57,8 @@ void take_signals(const StartingState& start, const std::vector<int>& signals) {
   ::signal(SIGCHLD, SIG_DFL);
   // A second, shorter list gives back what the first took.
   std::vector<int> managed = default_forward_signals();
-  for (const int signal : stop_signals(start))
-    managed.push_back(signal);
+  for (const std::vector<int>& others : {stop_signals(start), job_control_signals(start)})
+    managed.insert(managed.end(), others.begin(), others.end());
   for (const int signal : managed) {
     ::signal(signal, start.was_ignored(signal) ? SIG_IGN : SIG_DFL);
   }

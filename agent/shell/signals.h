@@ -43,6 +43,9 @@ std::vector<int> stop_signals(const StartingState& start);
 // What `muster run` passes on without stopping, by default.
 std::vector<int> default_forward_signals();
 
+// TSTP, where it was not ignored at start, and CONT: a job is suspended and goes on.
+std::vector<int> job_control_signals(const StartingState& start);
+
 // Takes `signals` and SIGCHLD: blocks them for a SignalWatch or the guardian. Ignores SIGPIPE,
 // SIGXFSZ, SIGTTIN and SIGTTOU (a background agent must never be stopped by its terminal), and
 // gives SIGCHLD its default disposition back (ignored, the kernel would reap behind our back).

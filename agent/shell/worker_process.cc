@@ -203,7 +203,9 @@ void WorkerProcess::State::deliver(int signal, SignalScope scope) {
   if (!has_ended && scope != SignalScope::kGroup) {
     ::syscall(SYS_pidfd_send_signal, descriptor.native_handle(), signal, nullptr, 0U);
   }
-  if (scope == SignalScope::kGroup) ::kill(-leader, signal);
+  // All of a group at once can be stopped twice, and cannot fork between two looks.
+  const bool suspends = signal == SIGSTOP && scope == SignalScope::kDescendants;
+  if (scope == SignalScope::kGroup || suspends) ::kill(-leader, signal);
   if (scope != SignalScope::kDescendants) return;
   for (const ProcessInfo& process : below())
     signal_process(process, signal);

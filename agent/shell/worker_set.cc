@@ -14,6 +14,7 @@
 #include <boost/asio/post.hpp>
 
 #include "agent/core/oom.h"
+#include "agent/shell/descendants.h"
 #include "agent/shell/error_file.h"
 #include "agent/shell/fault_injector.h"
 #include "agent/shell/io_loop.h"
@@ -28,11 +29,6 @@
 namespace muster::agent {
 
 namespace {
-
-bool ends_workers(int signal) {
-  return signal == SIGTERM || signal == SIGKILL || signal == SIGINT || signal == SIGQUIT ||
-         signal == SIGHUP;
-}
 
 // One life of one worker.
 struct Life {
@@ -365,7 +361,7 @@ void WorkerSet::signal(const SignalWorker& order) {
   if (found == state_->lives.end()) return;
   Life& life = *found->second;
   if (life.gone || !life.process) return;
-  if (ends_workers(order.signal)) life.stop_sent = true;
+  if (order.stops) life.stop_sent = true;
   if (order.signal == SIGKILL) life.kill_sent = true;
   life.process->signal(order.signal, order.scope, order.patience);
 }
@@ -379,6 +375,15 @@ void WorkerSet::write_stop_file(std::uint32_t local_rank) {
     state_->parts.log.say(Severity::kWarning,
                           "cannot create " + path + ": " + std::strerror(errno));
   }
+}
+
+std::vector<Lingering> WorkerSet::below(std::uint32_t local_rank) const {
+  std::vector<Lingering> processes;
+  const auto found = state_->lives.find(local_rank);
+  if (found == state_->lives.end() || !found->second->process) return processes;
+  for (const pid_t pid : found->second->process->descendants())
+    processes.push_back({pid, command_of(pid)});
+  return processes;
 }
 
 void WorkerSet::start_fault_clock(Generation generation, Duration elapsed) {

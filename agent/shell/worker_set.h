@@ -18,6 +18,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/core/agent.h"
+#include "agent/core/lines.h"
 #include "agent/shell/agent_runner.h"
 #include "agent/shell/console.h"
 #include "agent/shell/log_lines.h"
@@ -49,6 +50,8 @@ class WorkerSet {
   void start(const StartWorkers& order);
   void signal(const SignalWorker& order);
   void write_stop_file(std::uint32_t local_rank);
+  // What runs below this worker, at this moment.
+  std::vector<Lingering> below(std::uint32_t local_rank) const;
   void start_fault_clock(Generation generation, Duration elapsed);
 
   // Progress of the workers that report, by rank.

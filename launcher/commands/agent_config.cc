@@ -127,7 +127,10 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
     config.environment.erase(variable);
 
   config.stop_signal = options.stop_signal;
+  config.stop_scope =
+      options.stop_whole_group ? agent::SignalScope::kGroup : agent::SignalScope::kLeader;
   config.stop_budget = options.stop_budget;
+  config.exit_grace = options.exit_grace;
   config.forward_signals = options.forward_signals;
   config.master_port_low = options.master_port_low;
   config.master_port_high = options.master_port_high;

@@ -43,6 +43,7 @@ Json to_json(const MemberView& member) {
                {"incarnation", member.incarnation},
                {"connected", member.connected},
                {"heartbeat_age_s", to_seconds(member.heartbeat_age)}};
+  json["suspended"] = member.suspended;
   json["gpus"] = member.gpus;
   if (!member.gpu.empty()) json["gpu"] = member.gpu;
   if (member.ranks) {
@@ -102,6 +103,7 @@ std::string member_line(const MemberView& member) {
   if (!member.connected) {
     line += cat("  not connected for ", seconds(member.heartbeat_age));
   }
+  if (member.suspended) line += "  suspended (SIGTSTP)";
   std::optional<std::uint64_t> low;
   std::optional<std::uint64_t> high;
   for (const RankProgress& rank : member.progress) {

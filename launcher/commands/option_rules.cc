@@ -13,6 +13,7 @@
 #include "launcher/commands/chaos_plan.h"
 #include "launcher/commands/option_table.h"
 #include "launcher/commands/options.h"
+#include "launcher/commands/signal_options.h"
 #include "launcher/commands/text.h"
 #include "proto/base/nearest.h"
 
@@ -33,8 +34,8 @@ class Resolver {
     detect();
     for (const Rule rule :
          {&Resolver::apply_all, &Resolver::read_conf, &Resolver::check_node_rank,
-          &Resolver::place_server, &Resolver::check_times, &Resolver::check_program,
-          &Resolver::check_output, &Resolver::read_chaos}) {
+          &Resolver::place_server, &Resolver::check_times, &Resolver::check_signals,
+          &Resolver::check_program, &Resolver::check_output, &Resolver::read_chaos}) {
       if (absl::Status status = (this->*rule)(); !status.ok()) return status;
     }
     options_.program = line_.program;
@@ -68,6 +69,7 @@ class Resolver {
       }
     }
     if (const std::string* text = variable("LOGLEVEL")) detect_log_level(*text);
+    detect_forward_signals(line_, environment_);
     const std::string* ci = variable("CI");
     if (!given("chaos-strict") && ci != nullptr && *ci != "0" && *ci != "false") {
       setting("chaos-strict") = {"1", "detected"};
@@ -322,6 +324,7 @@ class Resolver {
                    : ", and matters only with --nnodes MIN:MAX"));
     }
     absl::Status status = check_server_grace();
+    if (status.ok()) status = settle_stop_budget(line_, environment_, options_);
     if (status.ok()) check_stop_times();
     return status;
   }
@@ -351,7 +354,8 @@ class Resolver {
   void check_stop_times() {
     const Duration grace = options_.policy.stop_grace;
     const Duration left = std::max(Duration{0}, options_.stop_budget - kBudgetReserve);
-    if (grace <= left || !(given("stop-grace") || given("stop-budget"))) return;
+    const bool detected = setting("stop-budget").source == "detected";
+    if (grace <= left || !(given("stop-grace") || (given("stop-budget") && !detected))) return;
     // The budget's own flag says that the default grace is cut; that nothing is left it does not.
     if (!given("stop-grace") && left > Duration{0}) return;
     note(
@@ -360,6 +364,14 @@ class Resolver {
             left > Duration{0} ? cat("only ", format_duration(left)) : "0s and are killed at once",
             " (", origin("stop-budget"), " ", format_duration(options_.stop_budget), " less ",
             format_duration(kBudgetReserve), ")"));
+  }
+
+  absl::Status check_signals() {
+    const SignalOrigins origins{.handled = origin("signals-to-handle"),
+                                .forwarded = origin("forward-signals"),
+                                .forwarded_given = given("forward-signals") &&
+                                                   setting("forward-signals").source != "detected"};
+    return settle_signals(origins, options_, line_.notes);
   }
 
   absl::Status check_program() {

@@ -281,6 +281,19 @@ absl::Status stop_signal(Text text, RunOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status stop_scope(Text text, RunOptions& options) {
+  static constexpr std::array<std::pair<std::string_view, bool>, 2> kWords{
+      {{"leader", false}, {"group", true}}};
+  return choose(text, kWords, options.stop_whole_group);
+}
+
+absl::Status exit_grace(Text text, RunOptions& options) {
+  Duration grace{0};
+  absl::Status status = read_duration(text, true, grace);
+  if (status.ok()) options.exit_grace = grace;
+  return status;
+}
+
 absl::Status forward_signals(Text text, RunOptions& options) {
   options.forward_signals.clear();
   if (text == "none") return absl::OkStatus();

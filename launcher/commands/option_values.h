@@ -32,6 +32,8 @@ absl::Status master_port_range(Text text, RunOptions& options);
 absl::Status node_rank(Text text, RunOptions& options);
 absl::Status node_name(Text text, RunOptions& options);
 absl::Status advertise_addr(Text text, RunOptions& options);
+absl::Status stop_scope(Text text, RunOptions& options);
+absl::Status exit_grace(Text text, RunOptions& options);
 absl::Status stop_signal(Text text, RunOptions& options);
 absl::Status forward_signals(Text text, RunOptions& options);
 absl::Status exit_code(Text text, RunOptions& options);

@@ -94,8 +94,13 @@ struct RunOptions {
   std::vector<std::string> program;
   // Stopping.
   Duration stop_budget = 30s;
+  Duration pod_grace = 30s;
   std::optional<int> stop_signal;  // nullopt: "same"
   std::vector<int> forward_signals;
+  std::string signals_to_handle;       // as given; see signal_options.h
+  std::vector<int> more_stop_signals;  // besides INT, TERM, HUP and QUIT
+  bool stop_whole_group = false;       // the first signal, not the leader alone
+  std::optional<Duration> exit_grace;  // nullopt: the stop grace
   bool flat_exit_code = false;
   // Output.
   StdinChoice stdin_choice = StdinChoice::kLocalRank;

@@ -137,10 +137,12 @@ int make_plan(CommandLine& line, RunPlan& plan) {
 // leave behind, until guardian and agent take it.
 class HeldSignals {
  public:
-  HeldSignals() {
+  explicit HeldSignals(const std::vector<int>& more) {
     sigset_t held;
     sigemptyset(&held);
     for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
+      sigaddset(&held, signal);
+    for (const int signal : more)
       sigaddset(&held, signal);
     MUSTER_CHECK(sigprocmask(SIG_BLOCK, &held, &before_) == 0);
   }
@@ -211,7 +213,11 @@ int run_command(const Words& words) {
   if (const int code = check_outputs(*line, plan); code != 0) return code;
   tell_notes(*line, plan);
 
-  const HeldSignals held;
+  // The guardian has to know all that are not to end it.
+  std::vector<int> signals = plan.options.forward_signals;
+  const std::vector<int>& more = plan.options.more_stop_signals;
+  signals.insert(signals.end(), more.begin(), more.end());
+  const HeldSignals held(signals);
   if (const absl::Status logs = check_logs(plan); !logs.ok()) {
     return refuse(cat("--log-dir: ", logs.message()));
   }
@@ -231,7 +237,7 @@ int run_command(const Words& words) {
         guarded.start.mask = held.before();
         return run_job(plan, guarded);
       },
-      [&] { clear_up_after_the_killed(plan, registry); });
+      [&] { clear_up_after_the_killed(plan, registry); }, signals);
   agent::remove_job_folder(plan.folder, plan.cgroup);
   // An agent that was killed has left its entry.
   if (code == agent::kAgentKilledExitCode) sweep_registry(registry);

@@ -39,6 +39,10 @@ namespace {
 
 using rendezvous::RendezvousServer;
 
+void extend(std::vector<int>& signals, const std::vector<int>& more) {
+  signals.insert(signals.end(), more.begin(), more.end());
+}
+
 class RunJob {
  public:
   RunJob(const RunPlan& plan, const agent::Guarded& guarded)
@@ -48,13 +52,17 @@ class RunJob {
     if (!write_token()) return kExitInternal;
     // A pure question of order: declared first, gone last.
     stop_signals_ = agent::stop_signals(guarded_.start);
+    extend(stop_signals_, options_.more_stop_signals);
     std::vector<int> signals = stop_signals_;
-    signals.insert(signals.end(), options_.forward_signals.begin(), options_.forward_signals.end());
+    extend(signals, options_.forward_signals);
+    extend(signals, agent::job_control_signals(guarded_.start));
     if (options_.console == ConsoleChoice::kPty && !is_forwarded(SIGWINCH)) {
       signals.push_back(SIGWINCH);
     }
-    signals_.emplace(loop_.context(), signals,
-                     [this](const agent::SignalInfo& info) { on_signal(info.signal); });
+    signals_.emplace(loop_.context(), signals, [this](const agent::SignalInfo& info) {
+      const bool typed = info.signal == SIGTSTP && info.code == SI_KERNEL;  // ^Z
+      if (!typed || agent::has_job_control()) on_signal(info.signal);
+    });
     if (options_.standalone) {
       server_ = *make_server();  // keeps no journal, so nothing can be wrong with it
       start_agent();
@@ -215,6 +223,7 @@ class RunJob {
     runner_ = std::make_unique<agent::AgentRunner>(loop_.context(), std::move(runner),
                                                    std::move(config), std::move(link));
     runner_->run([this](const agent::RunResult& result) { on_agent_done(result); });
+    if (suspended_) runner_->signal(SIGTSTP);
   }
 
   std::unique_ptr<agent::ServerLink> make_link(agent::RunnerOptions& runner) {
@@ -264,6 +273,7 @@ class RunJob {
 
   void on_signal(int signal) {
     const bool stop = is_stop(signal);
+    if (phase_ != Phase::kRunning) suspend_or_resume(signal);
     switch (phase_) {
       case Phase::kLooking:
         if (!stop) return;
@@ -284,6 +294,13 @@ class RunJob {
         return;
       case Phase::kEnded: return;
     }
+  }
+
+  // Without an agent there are no workers: only who waits for us in a shell is to see it.
+  void suspend_or_resume(int signal) {
+    if (signal != SIGTSTP && signal != SIGCONT) return;
+    suspended_ = signal == SIGTSTP;
+    (suspended_ ? agent::suspend_guardian : agent::resume_guardian)(guarded_.guardian);
   }
 
   void leave(int signal, std::function<void()> done) {
@@ -344,6 +361,7 @@ class RunJob {
   bool fault_unfired_ = false;   // the agent names them
   bool job_over_ = false;
   bool leaving_ = false;
+  bool suspended_ = false;  // by SIGTSTP while there was no agent
   int exit_code_ = kExitInternal;
 };
 

@@ -66,6 +66,7 @@ struct RankProgress {
 struct Heartbeat {
   std::uint64_t sequence = 0;          // echoed; the agent keeps the send time of each
   std::vector<RankProgress> progress;  // ranks that report
+  bool suspended = false;              // its workers are stopped (SIGTSTP) until somebody resumes
   bool operator==(const Heartbeat&) const = default;
 };
 

@@ -97,6 +97,7 @@ void put(const Heartbeat& from, v1::AgentMessage& message) {
   to.set_sequence(from.sequence);
   for (const RankProgress& progress : from.progress)
     write(progress, *to.add_progress());
+  to.set_suspended(from.suspended);
 }
 Heartbeat get(const v1::Heartbeat& from, Border& border) {
   Heartbeat to;
@@ -106,6 +107,7 @@ Heartbeat get(const v1::Heartbeat& from, Border& border) {
       to.progress.push_back(border.within("progress", [&] { return read(progress, border); }));
     }
   }
+  to.suspended = from.suspended();
   return to;
 }
 

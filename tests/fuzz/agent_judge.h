@@ -51,10 +51,13 @@ class AgentJudge {
   void on(const agent::StartWorkers& start);
   void on(const agent::SignalWorker& signal);
   void on(const agent::WriteStopFile& file);
+  void on(const agent::SuspendGuardian&) {}
+  void on(const agent::ResumeGuardian&) {}
   void on(const agent::StartFaultClock&) {}
   void on(const agent::AwaitDevices&) {}
   void on(const agent::Emit&) {}
   void on(const agent::Say&) {}
+  void on(const agent::SayLingering&) {}
   void on(const agent::NoteFirstCause&) {}
   void on(const agent::Finish& finish);
   void before(const agent::Event& event);

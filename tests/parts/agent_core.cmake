@@ -6,6 +6,6 @@ muster_test(agent_core_test LABEL unit
           unit/agent_core/line_prefix_test.cc unit/agent_core/lines_test.cc
           unit/agent_core/link_test.cc unit/agent_core/round_test.cc
           unit/agent_core/signal_test.cc
-          unit/agent_core/stop_ladder_test.cc unit/agent_core/trace_test.cc unit/agent_core/walk_test.cc
+          unit/agent_core/stop_ladder_test.cc unit/agent_core/suspend_test.cc unit/agent_core/trace_test.cc unit/agent_core/walk_test.cc
           unit/agent_core/work_test.cc
   LINK muster::agent_core)

@@ -64,6 +64,8 @@ struct Lines {
   std::string operator()(const ag::WriteStopFile& a) const {
     return "stop file of worker " + number(a.local_rank);
   }
+  std::string operator()(const ag::SuspendGuardian& /*a*/) const { return "suspend guardian"; }
+  std::string operator()(const ag::ResumeGuardian& /*a*/) const { return "resume guardian"; }
   std::string operator()(const ag::StartFaultClock& a) const {
     return "fault clock of generation " + std::to_string(a.generation);
   }
@@ -83,6 +85,10 @@ struct Lines {
                                                             {ag::Severity::kWarning, "say"},
                                                             {ag::Severity::kError, "error"}};
     return kWords.at(a.severity) + ": " + a.text;
+  }
+  std::string operator()(const ag::SayLingering& a) const {
+    return "say: rank " + number(a.rank) + " left processes behind, they have " +
+           format_duration(a.grace);
   }
   std::string operator()(const ag::NoteFirstCause& a) const {
     return std::string("first cause: ") + to_word(a.failure.kind) + " of rank " +

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -45,6 +46,8 @@ struct Process {
   bool reports = false;  // writes its progress file, looks at its stop file
   Instant started;
   std::optional<Instant> hangs_from;  // it makes no progress and does not end by itself
+  bool suspended = false;             // SIGSTOP; SIGKILL is all that it heeds
+  std::vector<std::function<void()>> when_awake;
 
   bool alive() const { return leader || rest; }
   bool hangs(Instant now) const { return hangs_from && now >= *hangs_from; }
@@ -135,6 +138,8 @@ class Checks {
     std::uint64_t orders = 0;  // StopOrders received, and streams on which they may be repeated
     std::uint64_t confirmed = 0;
     std::optional<Instant> server_left;  // ServerLeaving was read
+    std::set<std::uint32_t> suspended;   // local ranks
+    std::set<std::uint32_t> told_to_end;
     std::map<RunId, Generation> newest;  // generation started last
     std::uint32_t restarts_told = 0;
     RunId run;
@@ -172,6 +177,7 @@ class Checks {
   void check_heartbeat(SessionId session, const std::vector<rendezvous::Action>& actions);
   void check_order(const std::vector<rendezvous::Action>& actions);
   void note_stops(AgentRecord& record, const agent::Event& event);
+  static void note_signal(AgentRecord& record, const agent::SignalWorker& order);
   void check_signal(const NodeTruth& node, const AgentRecord& record,
                     const agent::SignalWorker& order);
   void check_commit(const ServerMessage& message, const Commit& commit);

@@ -19,6 +19,15 @@ void Checks::agent_started(std::size_t node) {
   ++tally["agent lives"];
 }
 
+namespace {
+
+bool is_stop_signal(const agent::Event& event) {
+  const auto* received = std::get_if<agent::SignalReceived>(&event);
+  return received != nullptr && (received->signal == 15 || received->signal == 2);
+}
+
+}  // namespace
+
 void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
                            const std::vector<agent::Action>& actions) {
   AgentRecord& record = agents_[node.index];
@@ -31,7 +40,7 @@ void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
     }
     if (std::holds_alternative<Evicted>(said->message.body)) ++tally["evictions"];
   }
-  if (std::holds_alternative<agent::SignalReceived>(event)) unread_leaves_.insert(node.name);
+  if (is_stop_signal(event)) unread_leaves_.insert(node.name);
   note_stops(record, event);
   const bool port_failed = std::holds_alternative<agent::MasterPortFailed>(event);
   if (port_failed || std::holds_alternative<agent::MasterPortHeld>(event)) {
@@ -62,12 +71,30 @@ void Checks::agent_stepped(const NodeTruth& node, const agent::Event& event,
     } else if (const auto* start = std::get_if<agent::StartWorkers>(&action)) {
       check_start(node, *start);
       record.may_stop = false;
+      record.suspended.clear();
+      record.told_to_end.clear();
     } else if (const auto* signal = std::get_if<agent::SignalWorker>(&action)) {
+      note_signal(record, *signal);
       check_signal(node, record, *signal);
     } else if (const auto* finish = std::get_if<agent::Finish>(&action)) {
       if (opens) fail(node.name + " finishes with a stream open");
       check_finish(node, record, *finish);
     }
+  }
+  for (const std::uint32_t local_rank : record.suspended) {
+    if (!record.told_to_end.contains(local_rank)) continue;
+    fail("A5: " + node.name + " leaves local rank " + std::to_string(local_rank) +
+         " suspended that it told to end");
+  }
+}
+
+void Checks::note_signal(AgentRecord& record, const agent::SignalWorker& order) {
+  if (order.signal == 19) {
+    record.suspended.insert(order.local_rank);
+  } else if (order.signal == 18) {
+    record.suspended.erase(order.local_rank);
+  } else {
+    record.told_to_end.insert(order.local_rank);
   }
 }
 
@@ -88,8 +115,7 @@ void Checks::note_stops(AgentRecord& record, const agent::Event& event) {
         std::holds_alternative<OutcomeNotice>(body) || std::holds_alternative<ServerLeaving>(body);
   } else if (const auto* ended = std::get_if<agent::WorkerEnded>(&event)) {
     record.may_stop = record.may_stop || !ended->status.succeeded();
-  } else if (std::holds_alternative<agent::SignalReceived>(event) ||
-             std::holds_alternative<agent::WorkerUnkillable>(event)) {
+  } else if (is_stop_signal(event) || std::holds_alternative<agent::WorkerUnkillable>(event)) {
     record.may_stop = true;
   }
 }
@@ -97,6 +123,7 @@ void Checks::note_stops(AgentRecord& record, const agent::Event& event) {
 // Guarantee 5: losing the server alone ends no worker within the server's grace.
 void Checks::check_signal(const NodeTruth& node, const AgentRecord& record,
                           const agent::SignalWorker& order) {
+  if (!order.stops) return;
   const JobPolicy& policy = options_.policy;
   const Duration lease = std::max(policy.server_grace, 2 * policy.heartbeat);
   if (record.may_stop || own(node) >= record.lease_from + lease) return;

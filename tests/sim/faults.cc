@@ -33,6 +33,7 @@ void World::plan_faults() {
     strike_node(i, options.freezes, &World::freeze_agent);
     strike_node(i, options.agent_kills, &World::kill_agent);
     strike_node(i, options.agent_signals, &World::signal_agent);
+    strike_node(i, options.suspends, &World::suspend_agent);
     strike_node(i, options.one_way, &World::bar_one_way);
     strike_node(i, options.agent_leaps, &World::leap_agent);
   }
@@ -92,6 +93,10 @@ void World::signal_agent(std::size_t node) {
     step_server(rendezvous::ServerStopping{"its host was told to stop"});
   }
   nodes_[node]->signal_agent(signal);
+}
+
+void World::suspend_agent(std::size_t node) {
+  nodes_[node]->suspend(between(100ms, 20s));
 }
 
 void World::crash_server_soon() {

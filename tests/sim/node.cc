@@ -76,6 +76,16 @@ void Node::signal_agent(int signal) {
   post(agent::SignalReceived{signal});
 }
 
+void Node::suspend(Duration length) {
+  if (!agent_) return;
+  world_.note("fault", [&] { return "suspend " + truth_.name; });
+  ++world_.checks.tally["agents suspended"];
+  constexpr int kTstp = 20;
+  constexpr int kCont = 18;
+  post(agent::SignalReceived{kTstp});
+  later(length, [this] { post(agent::SignalReceived{kCont}); });
+}
+
 void Node::freeze(Duration length) {
   if (!agent_ || frozen_) return;
   frozen_ = true;

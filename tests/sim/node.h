@@ -24,6 +24,7 @@ class Node {
   // kill -9: the agent is gone at once, its workers a moment later (guardian).
   void kill_agent();
   void signal_agent(int signal);
+  void suspend(Duration length);  // SIGTSTP now, SIGCONT then
   void freeze(Duration length);
   void leap(Duration length);  // of its clock
   bool hangs() const;          // a worker does
@@ -62,6 +63,9 @@ class Node {
   void kill(const ProcessPtr& process, Duration patience);
   void end_leader(const ProcessPtr& process, ExitStatus status, Ending why);
   void tell_gone(const ProcessPtr& process);
+  // What a process does by itself: then, or when it goes on.
+  void later_awake(const ProcessPtr& process, Duration delay, std::function<void()> what);
+  static void wake_process(const ProcessPtr& process);
   void finish(const agent::Finish& finish);
   // Runs `what` later if the same agent process is still there.
   void later(Duration delay, std::function<void()> what);

@@ -83,6 +83,7 @@ void draw_troubles(Rng rng, SimOptions& options) {
   options.peers = maybe(0.5, 1.0);
   options.attempts = maybe(0.4, 1.0);
   if (rng.below(4) == 0) options.policy.max_restarts_window = Duration(1s) * (2 + rng.below(12));
+  options.suspends = maybe(0.2, 0.1);
   if (options.hosted) options.lost_tails = 0;
   if (options.lost_tails > 0) {
     options.journaled = true;
@@ -100,7 +101,7 @@ void tame(SimOptions& options) {
        {&SimOptions::breaks, &SimOptions::half_open, &SimOptions::stalls, &SimOptions::freezes,
         &SimOptions::agent_kills, &SimOptions::agent_signals, &SimOptions::worker_failure,
         &SimOptions::exec_failure, &SimOptions::unkillable, &SimOptions::hangs,
-        &SimOptions::one_way, &SimOptions::agent_leaps}) {
+        &SimOptions::one_way, &SimOptions::agent_leaps, &SimOptions::suspends}) {
     options.*rate *= share;
   }
   if (options.agents > 30) options.fault_phase = 15s;
@@ -240,7 +241,8 @@ const std::vector<Knob>& knobs() {
                                      {"lost-tails", &SimOptions::lost_tails},
                                      {"hangs", &SimOptions::hangs},
                                      {"peers", &SimOptions::peers},
-                                     {"attempts", &SimOptions::attempts}};
+                                     {"attempts", &SimOptions::attempts},
+                                     {"suspends", &SimOptions::suspends}};
   return all;
 }
 

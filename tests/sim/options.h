@@ -37,6 +37,7 @@ struct SimOptions {
   double freezes = 0;        // an agent is stopped and continued
   double agent_kills = 0;    // kill -9
   double agent_signals = 0;  // TERM or INT
+  double suspends = 0;       // TSTP, and CONT some time later
   double server_stalls = 0;  // the server's process stands still for a while
   double server_kills = 0;   // kill -9, often in the middle of a step
   double one_way = 0;        // nothing gets from a node to the server for a while, or back

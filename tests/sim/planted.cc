@@ -200,6 +200,16 @@ std::vector<Bug> fencing_bugs() {
                return std::holds_alternative<agent::SignalWorker>(action);
              });
            }},
+      {.name = "told-to-end-while-suspended",
+       .breaks = "A5",
+       .does =
+           [](Planted&, const NodeTruth&, const agent::Event& event, AgentActions& actions) {
+             if (std::holds_alternative<agent::SignalReceived>(event)) return;
+             std::erase_if(actions, [](const agent::Action& action) {
+               const auto* signal = std::get_if<agent::SignalWorker>(&action);
+               return signal != nullptr && signal->signal == 18;
+             });
+           }},
       {.name = "workers-die-with-the-stream",
        .breaks = "G5",
        .does =

@@ -64,8 +64,8 @@ void Node::heed_stop_file(std::uint32_t local_rank) {
     process->dying = true;
     const ExitStatus status{ExitStatus::Kind::kExited, world_.rng.below(2) == 0 ? 0 : 143, false,
                             ""};
-    later(world_.between(10ms, 2s),
-          [this, process, status] { end_leader(process, status, Ending::kTold); });
+    later_awake(process, world_.between(10ms, 2s),
+                [this, process, status] { end_leader(process, status, Ending::kTold); });
   }
 }
 
@@ -76,7 +76,7 @@ void Node::plan_natural_end(const ProcessPtr& process) {
     process->hangs_from = world_.clock.now() + length / 2;
     ++world_.checks.tally["workers that hang"];
   }
-  later(length, [this, process, fails] {
+  later_awake(process, length, [this, process, fails] {
     if (!process->leader || process->dying || process->hangs_from) return;
     ExitStatus status;
     if (fails && world_.rng.below(2) == 0) {
@@ -87,12 +87,27 @@ void Node::plan_natural_end(const ProcessPtr& process) {
     end_leader(process, status, fails ? Ending::kFailure : Ending::kDone);
   });
   if (process->rest) {
-    later(length + world_.between(0s, 8s), [this, process] {
+    later_awake(process, length + world_.between(0s, 8s), [this, process] {
       if (process->unkillable || !process->rest) return;
       process->rest = false;
       tell_gone(process);
     });
   }
+}
+
+void Node::later_awake(const ProcessPtr& process, Duration delay, std::function<void()> what) {
+  later(delay, [process, what = std::move(what)] {
+    if (!process->suspended) return what();
+    process->when_awake.push_back(what);
+  });
+}
+
+void Node::wake_process(const ProcessPtr& process) {
+  process->suspended = false;
+  std::vector<std::function<void()>> waiting;
+  waiting.swap(process->when_awake);
+  for (const auto& what : waiting)
+    what();
 }
 
 bool Node::hangs() const {
@@ -114,7 +129,7 @@ void Node::peer_ended(const Process& peer) {
     const bool is_peer = process->run == peer.run && process->generation == peer.generation;
     if (!is_peer || !process->leader || process->dying || process->unkillable) continue;
     if (process->hangs_from || !world_.chance(world_.options.peers)) continue;
-    later(world_.between(1ms, 20ms), [this, process] {
+    later_awake(process, world_.between(1ms, 20ms), [this, process] {
       if (!process->leader || process->dying) return;
       ++world_.checks.tally["workers that failed over a peer"];
       end_leader(process, {ExitStatus::Kind::kExited, 1, false, ""}, Ending::kPeer);
@@ -166,9 +181,17 @@ void Node::signal_worker(const agent::SignalWorker& order) {
       if (order.scope == agent::SignalScope::kGroup) kill(process, order.patience);
       continue;
     }
+    if (order.signal == 19) {
+      process->suspended = !process->unkillable;
+      continue;
+    }
+    if (order.signal == 18) {
+      wake_process(process);
+      continue;
+    }
     if (order.scope != agent::SignalScope::kLeader && !process->leader && process->rest) {
       if (process->ignores_term) continue;
-      later(world_.between(1ms, 100ms), [this, process] {
+      later_awake(process, world_.between(1ms, 100ms), [this, process] {
         if (!process->rest || process->unkillable) return;
         process->rest = false;
         tell_gone(process);
@@ -183,8 +206,8 @@ void Node::signal_worker(const agent::SignalWorker& order) {
     const bool hears = !process->hangs(world_.clock.now());
     if (manner == 0 && hears) status = {};  // saves its work and ends well
     if (manner == 1 && hears) status = {ExitStatus::Kind::kExited, 143, false, ""};
-    later(world_.between(1ms, 800ms),
-          [this, process, status] { end_leader(process, status, Ending::kTold); });
+    later_awake(process, world_.between(1ms, 800ms),
+                [this, process, status] { end_leader(process, status, Ending::kTold); });
   }
 }
 

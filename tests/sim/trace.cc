@@ -139,12 +139,17 @@ struct AgentActions {
   std::string operator()(const agent::WriteStopFile& a) const {
     return "WriteStopFile " + n(a.local_rank);
   }
+  std::string operator()(const agent::SuspendGuardian&) const { return "SuspendGuardian"; }
+  std::string operator()(const agent::ResumeGuardian&) const { return "ResumeGuardian"; }
   std::string operator()(const agent::StartFaultClock&) const { return "StartFaultClock"; }
   std::string operator()(const agent::AwaitDevices&) const { return "AwaitDevices"; }
   std::string operator()(const agent::Emit& a) const {
     return std::string("Emit ") + event_name(a.event.body);
   }
   std::string operator()(const agent::Say& a) const { return "Say " + a.text; }
+  std::string operator()(const agent::SayLingering& a) const {
+    return "SayLingering " + n(a.local_rank);
+  }
   std::string operator()(const agent::NoteFirstCause&) const { return "NoteFirstCause"; }
   std::string operator()(const agent::Finish& a) const {
     return "Finish " + std::to_string(a.exit_code) + " " + to_word(a.exit_class) + " " + a.text +

@@ -138,6 +138,7 @@ class World {
   void freeze_agent(std::size_t node);
   void kill_agent(std::size_t node);
   void signal_agent(std::size_t node);
+  void suspend_agent(std::size_t node);
   void crash_server_soon();
   void crash_server();
   void stall_server();

@@ -24,6 +24,7 @@ constexpr Duration kStallEcho = 1s;
 
 bool Job::on(Member& member, const Envelope& envelope, const Heartbeat& heartbeat) {
   member.progress = heartbeat.progress;
+  member.suspended = heartbeat.suspended;
   if (member.progress.size() > member.facts.slots) member.progress.resize(member.facts.slots);
   // What is saved while the others stop is progress too.
   const bool counts = phase_ == Phase::kRunning || phase_ == Phase::kStopping;

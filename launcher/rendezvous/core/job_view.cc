@@ -32,6 +32,7 @@ JobView Job::view(Instant now) const {
     shown.incarnation = member.incarnation;
     shown.connected = member.connected();
     shown.leaving = member.leaving;
+    shown.suspended = member.suspended;
     if (const MemberRanks* ranks = lives ? ranks_of(name) : nullptr) shown.ranks = *ranks;
     shown.heartbeat_age = now - member.heard_at;
     shown.progress = member.progress;

@@ -32,6 +32,7 @@ struct Member {
   Instant stream_lost_at;
   Instant held_until;  // not lost before, while it has no stream
   std::vector<RankProgress> progress;
+  bool suspended = false;  // as its last heartbeat said
 
   // It said Leave; it counts for nothing any more and stays only until its stream ends.
   bool leaving = false;

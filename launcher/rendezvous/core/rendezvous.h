@@ -129,6 +129,7 @@ struct MemberView {
   Incarnation incarnation = 0;
   bool connected = false;
   bool leaving = false;              // told to stop: its part in the job is over
+  bool suspended = false;            // its workers are stopped (SIGTSTP) until somebody resumes
   std::optional<MemberRanks> ranks;  // in the current generation
   Duration heartbeat_age{0};
   std::vector<RankProgress> progress;

@@ -25,6 +25,7 @@ void write(const MemberView& from, v1::MemberDescription& to) {
     wire::write(progress, *to.add_progress());
   to.set_gpus(from.gpus);
   to.set_gpu(from.gpu);
+  to.set_suspended(from.suspended);
 }
 
 MemberView read(const v1::MemberDescription& from, wire::Border& border) {
@@ -48,6 +49,7 @@ MemberView read(const v1::MemberDescription& from, wire::Border& border) {
   }
   to.gpus = from.gpus();
   to.gpu = border.name("gpu", from.gpu());
+  to.suspended = from.suspended();
   return to;
 }
 

@@ -80,4 +80,16 @@ TEST_CASE("what was tried tells silence from strangers") {
   CHECK(describe(history) == "the server is connected but does not answer");
 }
 
+TEST_CASE("processes that outlive their worker are named, some of them") {
+  CHECK(lingering_line(3, {}, 30s) ==
+        "rank 3 ended, processes that it started run on; they have 30s (--exit-grace)");
+  CHECK(lingering_line(0, {{41, "sleep 600"}, {42, ""}}, 500ms) ==
+        "rank 0 ended, processes that it started run on: 41 (sleep 600), 42; they have 500ms "
+        "(--exit-grace)");
+  const std::vector<Lingering> many(7, {9, std::string(70, 'x')});
+  const std::string line = lingering_line(0, many, 1s);
+  CHECK(line.find("9 (" + std::string(60, 'x') + "...)") != std::string::npos);
+  CHECK(line.find(", 2 more; they have 1s") != std::string::npos);
+}
+
 }  // namespace muster::agent

@@ -42,4 +42,15 @@ TEST_CASE("status names the GPUs of each node that has any") {
   CHECK_FALSE(members[1].contains("gpu"));
 }
 
+TEST_CASE("status says which nodes are suspended") {
+  rendezvous::MemberView member;
+  member.node = "a";
+  member.connected = true;
+  member.suspended = true;
+  const rendezvous::ServerDescription server = server_with({member});
+  CHECK(report_text(server).find("  a  -  waiting  suspended (SIGTSTP)\n") != std::string::npos);
+  const auto members = nlohmann::json::parse(report_json(server))["jobs"][0]["members"];
+  CHECK(members[0]["suspended"] == true);
+}
+
 }  // namespace muster::launcher

@@ -304,7 +304,7 @@ AgentMessage RandomMessages::agent_message(std::size_t alternative) {
   switch (alternative) {
     case 0: out.body = join(); break;
     case 1: {
-      Heartbeat beat{rng_.next(), {}};
+      Heartbeat beat{rng_.next(), {}, coin()};
       for (std::uint32_t i = number(5); i > 0; --i)
         beat.progress.push_back(progress());
       out.body = beat;
