@@ -66,6 +66,10 @@ std::string whole_seconds(Duration duration) {
 std::string describe(const LinkHistory& history) {
   const std::string place = history.endpoint.empty() ? "" : " at " + history.endpoint;
   std::string tries = std::to_string(history.tries) + (history.tries == 1 ? " try" : " tries");
+  if (history.sent_away) {
+    return "the server" + place + " does not take this node in yet: " + history.reason + " (" +
+           tries + ")";
+  }
   if (!history.reason.empty()) tries += ", last: " + history.reason;
   if (!history.speaks_muster) {
     return "what answers" + place + " does not speak Muster's protocol (" + tries + ")";

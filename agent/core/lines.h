@@ -28,6 +28,7 @@ struct LinkHistory {
   bool up = false;            // a stream is open, the Join is not answered
   bool speaks_muster = true;  // false: what answered last is not Muster
   std::string reason;         // of the last failure
+  bool sent_away = false;     // it was the server's word that it is too early
 };
 
 // Why no server accepted us, without its duration: "nothing answers at a:29400 (12 tries, …)".

@@ -95,6 +95,7 @@ void Agent::State::link_failed(std::string reason) {
   link_.state = Link::State::kClosed;
   link_.accepted = false;
   link_.history.reason = std::move(reason);
+  link_.history.sent_away = false;
   ++link_.failures;
   if (reconnects()) connect();
 }
@@ -181,6 +182,11 @@ void Agent::State::said(const Envelope& envelope, const JoinAccepted& accepted) 
 }
 
 void Agent::State::said(const Envelope& /*envelope*/, const JoinRefused& refused) {
+  if (refused.why == JoinRefused::Why::kNotYet) {
+    drop_link(refused.text);
+    link_.history.sent_away = true;
+    return;
+  }
   kill_workers();
   end_with({refused.exit_code, ExitClass::kUsage, std::nullopt, refused.text});
 }

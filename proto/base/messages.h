@@ -160,7 +160,8 @@ struct JoinRefused {
     kDuplicateNodeRank,
     kFull,
     kNotAllowed,
-    kInvalid
+    kInvalid,
+    kNotYet  // the agent is to come again
   };
   Why why = Why::kInvalid;
   std::string text;  // names the holder: host, pid, job

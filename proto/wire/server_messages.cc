@@ -10,7 +10,7 @@ namespace muster::wire {
 namespace {
 
 static_assert(v1::Role_MAX == static_cast<int>(Role::kSpare) + 1);
-static_assert(v1::JoinRefused::Why_MAX == static_cast<int>(JoinRefused::Why::kInvalid) + 1);
+static_assert(v1::JoinRefused::Why_MAX == static_cast<int>(JoinRefused::Why::kNotYet) + 1);
 static_assert(v1::Waiting::Why_MAX == static_cast<int>(Waiting::Why::kFenced) + 1);
 static_assert(v1::StopOrder::Mode_MAX == static_cast<int>(StopMode::kDetach) + 1);
 static_assert(v1::StoreReply::Status_MAX == static_cast<int>(StoreReply::Status::kRefused) + 1);
@@ -71,7 +71,7 @@ void put(const JoinRefused& from, v1::ServerMessage& message) {
 }
 JoinRefused get(const v1::JoinRefused& from, Border& border) {
   // 0 would make a success of it.
-  return {border.enumerator("why", from.why(), JoinRefused::Why::kInvalid),
+  return {border.enumerator("why", from.why(), JoinRefused::Why::kNotYet),
           border.text("text", from.text()), border.between("exit_code", from.exit_code(), 1, 255)};
 }
 

@@ -50,6 +50,7 @@ const char* why_word(JoinRefused::Why why) {
     case JoinRefused::Why::kFull: return "full";
     case JoinRefused::Why::kNotAllowed: return "not_allowed";
     case JoinRefused::Why::kInvalid: return "invalid";
+    case JoinRefused::Why::kNotYet: return "not_yet";
   }
   return "?";
 }

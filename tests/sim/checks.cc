@@ -184,25 +184,21 @@ void Checks::check_join(SessionId session, const std::vector<rendezvous::Action>
   int accepted = 0;
   int others = 0;
   bool outcome = false;
-  bool sent_away = false;
   for (const rendezvous::Action& action : actions) {
-    const auto* close = std::get_if<rendezvous::CloseSession>(&action);
-    sent_away = sent_away || (close != nullptr && close->session == session);
     const auto* send = std::get_if<rendezvous::Send>(&action);
     if (send == nullptr || send->session != session) continue;
     const ServerBody& body = send->message.body;
     accepted += std::holds_alternative<JoinAccepted>(body) ? 1 : 0;
-    others += std::holds_alternative<JoinRefused>(body) ? 1 : 0;
+    const auto* refused = std::get_if<JoinRefused>(&body);
+    others += refused != nullptr ? 1 : 0;
+    if (refused != nullptr && refused->why == JoinRefused::Why::kNotYet) {
+      ++tally["joins sent away from a name that is leaving"];
+    }
     others += std::holds_alternative<Evicted>(body) ? 1 : 0;
     outcome = outcome || std::holds_alternative<OutcomeNotice>(body);
   }
   // What an accepted agent brings along (ranks done) may itself be the end of the job.
   const int answers = accepted + others + (outcome && accepted == 0 ? 1 : 0);
-  // While the node of that name is still leaving, it is sent away to try again.
-  if (answers == 0 && sent_away) {
-    ++tally["joins sent away from a name that is leaving"];
-    return;
-  }
   if (answers != 1) fail("R3: a Join got " + std::to_string(answers) + " answers");
 }
 

@@ -314,7 +314,8 @@ class Job {
   // ---- job_settle.cc
   bool try_settle();
   bool is_stop(const Cause& cause) const;
-  bool follows_a_stop(const Cause& cause) const;
+  bool follows_a_stop(const Cause& cause, std::optional<Instant> parted) const;
+  std::optional<Instant> parted_at() const;
   std::optional<Instant> evidence_due(const Cause& cause) const;
   std::optional<Verdict> verdict() const;
   void end_life(bool kept);

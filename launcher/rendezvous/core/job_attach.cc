@@ -158,8 +158,10 @@ void Job::join(SessionId session, const std::string& peer, const Join& join, Ins
   const Member* const same = find(join.node.name);
   if (!why && same != nullptr && same->leaving && same->connected()) {
     // Its workers have their time to save; who comes in its name tries again until it is gone.
-    act(CloseSession{session});
-    return;
+    why = refusal(JoinRefused::Why::kNotYet, "node \"" + join.node.name +
+                                                 "\" is still leaving the job; a new agent of "
+                                                 "that name comes in when it is gone");
+    why->exit_code = 75;
   }
   if (!why) why = refused(join);
   if (!why) why = refused_as_spare(join.node);
@@ -231,6 +233,9 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
           "a newer agent of node \"" + join.node.name + "\" belongs to " + by_holder());
   } else if (is_run(known.run) && state_lost_ && within_return_window()) {
     return_to_us(session, peer, join);
+  } else if (const auto holder = ours ? holder_of(join.node.node_rank) : std::nullopt; holder) {
+    evict(session, join.node.name, known.incarnation,
+          "node " + *holder + " has taken its node rank");
   } else if (!known.workers_running && (ours || known.generation == kNoGeneration)) {
     // Nothing runs there that would have to be fenced off: it starts anew.
     return this->join(session, peer, join, now);

@@ -63,8 +63,10 @@ std::optional<JoinRefused> Job::refused_as_over(const NodeFacts& node) const {
     const bool counted = counted_before(node.scheduler_job, node.scheduler_restart,
                                         holder.scheduler_job, holder.scheduler_restart);
     if (counted || contains(member.past, node.scheduler_attempt)) {
-      return replaced_by(node, holder.scheduler_attempt + " on host " + holder.host + ", pid " +
-                                   std::to_string(holder.agent_pid));
+      const std::string by =
+          holder.scheduler_attempt.empty() ? "the agent" : holder.scheduler_attempt;
+      return replaced_by(
+          node, by + " on host " + holder.host + ", pid " + std::to_string(holder.agent_pid));
     }
   }
   for (const auto& [name, gone] : gone_) {
@@ -103,7 +105,7 @@ void Job::take_over(const NodeFacts& newer) {
 // Its scheduler may start it again where it was, perhaps after the end.
 void Job::note_gone(const Member& member) {
   const NodeFacts& node = member.facts;
-  if (node.scheduler_attempt.empty()) return;
+  if (node.scheduler_attempt.empty() && member.past.empty()) return;
   AttemptsRecord gone{node.node_rank, node.scheduler_job, node.scheduler_restart, member.past};
   add(gone.attempts, node.scheduler_attempt);
   gone_[node.name] = std::move(gone);

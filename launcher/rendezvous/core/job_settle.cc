@@ -45,12 +45,22 @@ bool Job::is_stop(const Cause& cause) const {
 // the stop themselves: what ends then is no failure. It began with our order, or with the first
 // worker that ended because its node leaves, of which we may hear after those that it took along;
 // between nodes that is as exact as any order in time.
-bool Job::follows_a_stop(const Cause& cause) const {
+bool Job::follows_a_stop(const Cause& cause, std::optional<Instant> parted) const {
   if (cause.failure.kind == FailureKind::kNodeLost) return false;
   const bool announced =
       stop_ && stop_->why != StopWhy::kFailure && stop_->why != StopWhy::kStateLost;
   if (announced && cause.happened >= stop_->began) return true;
-  return life_->parted_at && cause.happened + kOrderDoubt >= *life_->parted_at;
+  return parted && cause.happened + kOrderDoubt >= *parted;
+}
+
+// When the first worker ended because its node leaves: told by its agent, or found out, where the
+// signal reached the worker before the agent.
+std::optional<Instant> Job::parted_at() const {
+  std::optional<Instant> at = life_->parted_at;
+  for (const Cause& cause : life_->causes) {
+    if (is_stop(cause)) at = earlier(at, cause.happened);
+  }
+  return at;
 }
 
 // Until when it may yet turn out to be a stop; nullopt: it is what it is.
@@ -68,8 +78,9 @@ std::optional<Instant> Job::evidence_due(const Cause& cause) const {
 
 std::optional<Verdict> Job::verdict() const {
   std::vector<Cause> failures;
+  const std::optional<Instant> parted = parted_at();
   for (const Cause& cause : life_->causes) {
-    if (!is_stop(cause) && !follows_a_stop(cause)) failures.push_back(cause);
+    if (!is_stop(cause) && !follows_a_stop(cause, parted)) failures.push_back(cause);
   }
   const std::size_t kept = shared_.options.limits.failures_kept;
   std::optional<Verdict> settled = settle_first_cause(failures, kept);
@@ -84,11 +95,12 @@ bool Job::try_settle() {
   stop_->settle_at.reset();
   if (!working_.empty()) return false;  // also one that came back with workers meanwhile
   std::optional<Verdict> settled = verdict();
+  const std::optional<Instant> parted = parted_at();
   for (const Cause& cause : life_->causes) {
     if (everyone_left()) break;  // nobody is left to say more
     const bool matters = !settled || cause.failure.node == settled->first.failure.node;
     const std::optional<Instant> due = evidence_due(cause);
-    if (!matters || !due || follows_a_stop(cause)) continue;
+    if (!matters || !due || follows_a_stop(cause, parted)) continue;
     stop_->settle_at = due;
     return false;
   }

@@ -352,4 +352,24 @@ TEST_CASE("a refused Join ends at once with the server's code and words") {
   CHECK(finish.text == "runs another program (host b)");
 }
 
+TEST_CASE("a Join that comes too early is tried again, and the wait says what for") {
+  Rig rig(test_config());
+  rig.step(Started{});
+  rig.step(LinkUp{});
+  JoinRefused early{JoinRefused::Why::kNotYet, "node \"a\" is still leaving the job", 75};
+  rig.said(early);
+  CHECK(rig.has<Disconnect>());
+  CHECK(rig.has<Connect>());
+  CHECK_FALSE(rig.has<Finish>());
+  rig.step(LinkUp{});
+  rig.said(early);
+  rig.pass(10s);
+  CHECK(
+      rig.says("the server at a:29400 does not take this node in yet: node \"a\" is still "
+               "leaving the job (2 tries)"));
+  rig.step(LinkDown{"refused"});
+  rig.pass(10s);
+  CHECK_FALSE(rig.says("yet"));
+}
+
 }  // namespace muster::agent

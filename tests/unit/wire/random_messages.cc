@@ -339,7 +339,7 @@ ServerMessage RandomMessages::server_message(std::size_t alternative) {
     case 0: out.body = JoinAccepted{name(), name(true), any(Role::kSpare), policy()}; break;
     case 1:
       out.body =
-          JoinRefused{any(JoinRefused::Why::kInvalid), text(), 1 + static_cast<int>(number(255))};
+          JoinRefused{any(JoinRefused::Why::kNotYet), text(), 1 + static_cast<int>(number(255))};
       break;
     case 2: out.body = waiting(); break;
     case 3: out.body = Prepare{number(99), assignment()}; break;
