@@ -237,7 +237,7 @@ class TwoNodesOneSuspended(TwoNodes):
             until(lambda: nodes() == wanted, "the server to know")
             # Longer than the node time-out, in heartbeats that the other one's workers see.
             for pid in self.pids(jobs[suspended], 0):
-                self.assertEqual(state(pid), "T")
+                until(lambda p=pid: state(p) == "T", "the worker to be stopped")
             before = len(self.events(jobs[1 - suspended]))
             self.stays_for_a_node_timeout(jobs[suspended])
             self.assertEqual(len(self.events(jobs[1 - suspended])), before)
