@@ -2,12 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """SIGTSTP and SIGCONT: the workers and the process that the shell sees stop and go on, the server
 knows, and nobody is lost."""
-import fcntl
 import json
 import os
 import pty
 import signal
-import termios
 
 from harness import MUSTER, MusterCase, Process, alive, main, until
 from two_nodes import TwoNodes
