@@ -69,8 +69,9 @@ bool FakeDriver::State::pinned(const void* at, std::size_t size) const {
 
 bool FakeDriver::State::advance(Lock& lock, CUstream_st* stream, Patience patience) {
   for (;;) {
-    changed.wait(lock, [&] { return !stream->running; });
-    if (stream->queue.empty()) return false;
+    changed.wait(lock, [&] { return !streams.contains(stream) || !stream->running; });
+    // Its owner may have drained and destroyed it while this thread waited.
+    if (!streams.contains(stream) || stream->queue.empty()) return false;
     const Operation& front = stream->queue.front();
     if (front.waits_for != nullptr && front.waits_for->done < front.count) {
       // Another thread may run `front` meanwhile: look again.
@@ -138,10 +139,10 @@ void FakeDriver::State::add(Lock& lock, CUstream_st* stream, Operation operation
   while (options.pace == Pace::kEager && advance(lock, stream, Patience::kTry)) {
   }
   if (options.pace != Pace::kRandom) return;
-  auto drawn = streams.begin();
-  std::advance(drawn, static_cast<std::ptrdiff_t>(rng.below(streams.size())));
+  CUstream_st* const drawn =
+      *std::next(streams.begin(), static_cast<std::ptrdiff_t>(rng.below(streams.size())));
   for (std::uint64_t some = rng.below(4); some > 0; --some)
-    advance(lock, *drawn, Patience::kTry);
+    advance(lock, drawn, Patience::kTry);
 }
 
 CuResult FakeDriver::State::failure(const char* function) const {
