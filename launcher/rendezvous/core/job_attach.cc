@@ -89,7 +89,9 @@ std::optional<JoinRefused> Job::refused_as_spare(const NodeFacts& node) const {
                  by_holder() + " has " + has + "; node \"" + node.name + "\" is one too many");
 }
 
+// What the agent told before may be new to us all the same: a charge, a whole run.
 void Job::refuse(SessionId session, const Join& join, JoinRefused why) {
+  stirred_ = true;
   send_to(session, join.node.name, 0, kNoGeneration, std::move(why));
   act(CloseSession{session});
 }

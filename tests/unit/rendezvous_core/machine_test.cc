@@ -266,6 +266,30 @@ TEST_CASE("a run belongs to one job, whatever an agent says") {
                       [&](const RunRecord& record) { return record.job.run == run; }) == 1);
 }
 
+TEST_CASE("what a refused agent told of its run is written down") {
+  Host host;
+  JobSpec job = spec(1, 1);
+  job.policy.max_spares = 0;
+  host.join(1, job, "a");
+  AgentMessage message;
+  message.envelope.job = "j";
+  message.envelope.node = "b";
+  Join join{job, {}, Reattach{}};
+  join.node.name = join.node.host = "b";
+  join.reattach->run = host.known[1].run;
+  join.reattach->incarnation = 7;
+  join.reattach->generation = kNoGeneration;
+  join.reattach->restarts_used = 1;  // charged by a server that lost it
+  message.body = join;
+  const std::vector<Action> refused = host.step(AgentSaid{2, "10.0.0.1", message});
+  CHECK(sent<JoinRefused>(refused, 2) != nullptr);
+  const auto write = std::find_if(refused.begin(), refused.end(), [](const Action& action) {
+    return std::holds_alternative<Persist>(action);
+  });
+  REQUIRE(write != refused.end());
+  CHECK(std::get<Persist>(*write).record.restarts_used == 1);
+}
+
 TEST_CASE("a job takes no more workers than its messages can count") {
   Options options;
   options.limits.ranks = 3;
