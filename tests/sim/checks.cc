@@ -70,6 +70,15 @@ void Checks::wall_stepped(bool ahead) {
   }
 }
 
+// The server died in this step: it may have given nodes up without having said so to anybody.
+void Checks::note_torn(const rendezvous::Persist& write) {
+  for (const rendezvous::NodeRecord& node : write.nodes) {
+    if (!node.member) written_off_[node.node] = clock_.now();
+  }
+  for (const NodeName& node : write.removed)
+    written_off_[node] = clock_.now();
+}
+
 // What it waits for began that much earlier for it.
 void Checks::server_leapt(Duration length) {
   fences_void();
@@ -129,6 +138,8 @@ void Checks::server_stepped(const rendezvous::Event& event,
         check_outcome(message.envelope.run, body->outcome, "OutcomeNotice");
       }
       if (std::holds_alternative<Stale>(message.body)) ++tally["stale answers"];
+    } else if (const auto* write = std::get_if<rendezvous::Persist>(&action)) {
+      if (torn) note_torn(*write);
     } else if (const auto* emit = std::get_if<rendezvous::Emit>(&action)) {
       check_emit(*emit);
     } else if (const auto* reply = std::get_if<rendezvous::ReplyOperator>(&action)) {

@@ -188,6 +188,7 @@ class Checks {
   void check_outcome(const RunId& run, const Outcome& outcome, const char* where);
   void check_charge(const RunId& run, const event::RestartScheduled& restart);
   void check_failed_generation(const rendezvous::Emit& emit, const event::GenerationFailed& failed);
+  void note_torn(const rendezvous::Persist& write);
   void check_emit(const rendezvous::Emit& emit);
   void check_start(const NodeTruth& node, const agent::StartWorkers& start);
   void check_older(const NodeTruth& node, const agent::StartWorkers& start);
