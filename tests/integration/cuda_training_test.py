@@ -4,8 +4,9 @@
 run`, killed and compared bit for bit."""
 import json
 import os
+import signal
 
-from harness import BIN, SOURCE, MusterCase, main
+from harness import BIN, SOURCE, MusterCase, main, until
 
 CONFIG = os.path.join(SOURCE, "configs", "gpt-nano.json")
 TRAIN = os.path.join(BIN, "muster-train-fake")
@@ -115,6 +116,16 @@ class CudaTraining(MusterCase):
                                        FAKE_NCCL_LIMITS="60000:3000:1000")
         self.assertRegex(message, r"all-reduce 1 \(f32 x \d+\) did not (end|begin) within 3s")
         self.assertIn("its communicator's abort did not return within 1s", said)
+
+    def test_asked_to_stop_a_rank_gives_up_peers_that_do_not_come(self):
+        self.environment["FAKE_NCCL_HANGS"] = "1:19"
+        job = self.start("stopped", "parallel.backend=nccl", "steps=100000",
+                         launcher=("--stop-grace", "120s"))
+        until(lambda: any(name.endswith(".19.0") for name in os.listdir(self.path("nccl"))),
+              "rank 0 in the collective that rank 1 does not begin")
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.code(60), 143, job.err)
+        self.assertIn("asked to stop, but no other rank came to all-reduce", job.err)
 
     def test_the_world_size_leaves_no_trace_where_that_is_asked_for(self):
         hashes = {self.train(f"of.{workers}", "parallel.deterministic=true", "fp16.enabled=true",

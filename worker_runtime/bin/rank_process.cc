@@ -103,9 +103,10 @@ cuda::DeviceRequest RankProcess::device_request(cuda::DeviceWish wish) {
     ::_exit(why.exit_code);
   };
   return {.wish = std::move(wish),
-          .group = *group_,
+          .group = group_.get(),
           .local_rank = facts_.local_rank,
           .store = store_.get(),
+          .stopping = [this] { return overseer_.stop_is_due(); },
           .failed = fails,
           .end = ends};
 }

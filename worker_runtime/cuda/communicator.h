@@ -51,7 +51,7 @@ struct CommunicatorOptions {
   Duration listen = 1s;               // one question to the store
   Duration answers = 500ms;           // for the other ranks to say where they are, after a failure
   std::function<Instant()> now = {};  // empty: the monotonic clock
-  std::function<bool()> stopping = {};              // asked to stop without a planned end
+  std::function<bool()> stopping = {};              // asked to stop: wait for peers no longer
   std::function<void(const RankEnd&)> failed = {};  // maybe twice: the second time it knows more
   std::function<void(const RankEnd&)> end = {};     // once
 };

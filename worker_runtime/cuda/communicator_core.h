@@ -74,7 +74,7 @@ struct Sight {
   NcclResult result = kNcclInProgress;  // the communicator's own, or that of a call that failed
   std::string words;                    // … what NCCL says of it
   std::optional<FirstCause> first;      // stands in the store
-  bool stop = false;                    // asked to stop without a planned end
+  bool stop = false;                    // asked to stop: wait for peers no longer
 };
 
 enum class CommunicatorAction : std::uint8_t {

@@ -67,7 +67,7 @@ void ProcessOverseer::look() {
                           " s");
   }
   if (!in_collective_ || finishing_ || signalled_ == Clock::time_point()) return;
-  Clock::duration patience = std::max<Clock::duration>(options_.stuck_after, 2 * longest_compute_);
+  Clock::duration patience = std::max<Clock::duration>(options_.stuck_after, slowest_peer());
   if (awaits_storage_) patience = std::max<Clock::duration>(patience, options_.storage_timeout);
   if (now - std::max(began_, signalled_) > patience) {
     end(kExitPeerLost, "asked to stop, but no other rank came to the next collective");
@@ -77,6 +77,17 @@ void ProcessOverseer::look() {
 void ProcessOverseer::end(int code, const std::string& why) {
   if (std::exchange(retired_, true)) return;
   options_.end(code, why);
+}
+
+// How long a peer may compute until it comes to the next collective.
+ProcessOverseer::Clock::duration ProcessOverseer::slowest_peer() const {
+  return 2 * longest_compute_;
+}
+
+bool ProcessOverseer::stop_is_due() {
+  const std::lock_guard lock(mutex_);
+  if (finishing_ || awaits_storage_ || signalled_ == Clock::time_point()) return false;
+  return Clock::now() - signalled_ > slowest_peer();
 }
 
 bool ProcessOverseer::stop_requested() {

@@ -46,6 +46,9 @@ class ProcessOverseer : public Overseer {
   void set_storage_timeout(std::chrono::milliseconds timeout);
 
   bool stop_requested() override;
+  // A stop was asked for by a signal, and a peer that computes has had the time since: whoever
+  // waits for one on other ways than the watched collectives may now lose patience.
+  bool stop_is_due();
   void collective_begins() override;
   void collective_ends() override;
   void storage_begins() override;
@@ -63,6 +66,7 @@ class ProcessOverseer : public Overseer {
   void look();
   void end(int code, const std::string& why);  // with mutex_ held
   bool stop_file_exists() const;
+  Clock::duration slowest_peer() const;  // with mutex_ held
 
   Options options_;
   sigset_t signals_{};

@@ -37,7 +37,7 @@ int collectives_of(const std::string& buckets) {
     wish.device = DeviceChoice::kCuda;
     wish.backend = "staged";
     const DeviceSetup setup =
-        must(set_up_device(libraries, {.wish = wish, .group = runtime.group, .local_rank = rank}));
+        must(set_up_device(libraries, {.wish = wish, .group = &runtime.group, .local_rank = rank}));
     MUSTER_CHECK(setup.on_device);
     runtime.make_engine = setup.make_engine;
     runtime.overseer = &overseers.at(static_cast<std::size_t>(rank));

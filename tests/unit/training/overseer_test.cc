@@ -158,6 +158,28 @@ TEST_CASE("while rank 0 saves, a rank that was asked to stop waits for it") {
   CHECK(std::chrono::steady_clock::now() - began > 400ms);
 }
 
+TEST_CASE("peers are given up once a stop was asked for and they have had their time") {
+  const Scratch dir;
+  Child child({.stop_file = dir.write("stop", ""), .launched = true},
+              [](ProcessOverseer& overseer) {
+                Child::ready();
+                overseer.collective_begins();
+                overseer.collective_ends();
+                ::usleep(100'000);  // what a step computes
+                overseer.collective_begins();
+                overseer.collective_ends();
+                if (overseer.stop_is_due()) return 1;
+                const auto asked = std::chrono::steady_clock::now();
+                ::kill(::getpid(), SIGTERM);
+                while (!overseer.stop_is_due())
+                  ::usleep(1000);
+                if (std::chrono::steady_clock::now() - asked < 200ms) return 2;
+                overseer.finishing();
+                return overseer.stop_is_due() ? 3 : 42;
+              });
+  CHECK(child.exit_code() == 42);
+}
+
 TEST_CASE("once all agreed to end, nobody is hurried") {
   const Scratch dir;
   Child child({.stop_file = dir.write("stop", ""), .launched = true},

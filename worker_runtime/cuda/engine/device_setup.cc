@@ -20,12 +20,8 @@ absl::StatusOr<DeviceSetup> set_up_device(const DeviceLibraries& libraries,
   setup.signature = rank->report.facts.device + ", " + rank->report.libraries;
   setup.make_engine = [rank, request](const EngineRequest& engine) {
     // The training loop's own group, which is watched over.
-    const DeviceRequest with{.wish = request.wish,
-                             .group = engine.group,
-                             .local_rank = request.local_rank,
-                             .store = request.store,
-                             .failed = request.failed,
-                             .end = request.end};
+    DeviceRequest with = request;
+    with.group = &engine.group;
     return make_device_engine(engine, rank->device, rank->blas, [&](const ExchangeRoom& room) {
       return make_exchange(*rank, with, wire_type(engine.parallel), engine.layout.hash, room);
     });

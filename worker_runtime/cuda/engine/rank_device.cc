@@ -108,9 +108,9 @@ RankDevice open(const DeviceLibraries& libraries, const DeviceRequest& request) 
   report.libraries = "compute capability " + std::to_string(device.capability_major) + "." +
                      std::to_string(device.capability_minor) + ", CUDA " +
                      cuda_version_text(device.driver_version) + " driver, " + blas_text(blas);
-  const absl::Status fits = check_rank(report.facts, request.group.rank());
+  const absl::Status fits = check_rank(report.facts, request.group->rank());
   if (!fits.ok()) report.why_not = words(fits);
-  if (request.group.size() > 1) look_at_nccl(libraries, rank);
+  if (request.group->size() > 1) look_at_nccl(libraries, rank);
   return rank;
 }
 
@@ -134,11 +134,12 @@ absl::StatusOr<std::vector<DeviceReport>> exchange_reports(Collectives& group,
 absl::StatusOr<std::unique_ptr<Communicator>> connect(const RankDevice& rank,
                                                       const DeviceRequest& request) {
   CommunicatorOptions options;
-  options.rank = request.group.rank();
-  options.size = request.group.size();
-  options.generation = request.group.generation();
+  options.rank = request.group->rank();
+  options.size = request.group->size();
+  options.generation = request.group->generation();
   options.limits = rank.nccl_limits;
   options.facts = rank.report.facts;
+  options.stopping = request.stopping;
   options.failed = request.failed;
   options.end = request.end;
   auto made = Communicator::connect(*rank.nccl, rank.device, *request.store, options);
@@ -155,7 +156,7 @@ absl::StatusOr<RankDevice> open_rank_device(const DeviceLibraries& libraries,
   const DeviceWish& wish = request.wish;
   if (wish.device == DeviceChoice::kCpu || wish.backend == "tcp") return RankDevice();
   RankDevice rank = open(libraries, request);
-  const auto reports = exchange_reports(request.group, rank.report);
+  const auto reports = exchange_reports(*request.group, rank.report);
   if (!reports.ok()) return reports.status();
   auto decision = decide_device(wish, *reports);
   if (!decision.ok()) return decision.status();
@@ -177,7 +178,7 @@ absl::StatusOr<std::unique_ptr<GradientExchange>> make_exchange(const RankDevice
                                                                 const ExchangeRoom& room) {
   if (rank.backend == DeviceBackend::kAlone) return make_no_exchange();
   if (rank.backend == DeviceBackend::kStaged) {
-    return make_staged_exchange(rank.device, request.group, wire, layout_hash, room);
+    return make_staged_exchange(rank.device, *request.group, wire, layout_hash, room);
   }
   auto communicator = connect(rank, request);
   if (!communicator.ok()) return communicator.status();

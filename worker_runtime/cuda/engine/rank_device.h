@@ -29,9 +29,11 @@ namespace muster::runtime::cuda {
 
 struct DeviceRequest {
   DeviceWish wish;
-  Collectives& group;
+  Collectives* group = nullptr;      // of all ranks
   int local_rank = 0;                // of this host's ranks: which of its devices
   GenerationStore* store = nullptr;  // for NCCL; none: one rank alone
+  // Whether peers that do not come to a collective are to be given up; see communicator.h.
+  std::function<bool()> stopping = {};
   // How a rank ends whose communicator failed; see communicator.h. Called from its threads.
   std::function<void(const RankEnd&)> failed = {};
   std::function<void(const RankEnd&)> end = {};
@@ -53,7 +55,7 @@ absl::StatusOr<RankDevice> open_rank_device(const DeviceLibraries& libraries,
                                             const DeviceRequest& request);
 
 // The way between devices that was chosen; see exchange.h.
-// REQUIRES: there is a device. References in the request must outlive what it returns.
+// REQUIRES: there is a device. What the request points to must outlive what it returns.
 absl::StatusOr<std::unique_ptr<GradientExchange>> make_exchange(const RankDevice& rank,
                                                                 const DeviceRequest& request,
                                                                 WireType wire,
