@@ -5,6 +5,7 @@
 // Thread rule: io thread only.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,9 +28,10 @@ struct Supervisor::State {
 
   boost::asio::io_context& io;
   std::map<pid_t, std::shared_ptr<WorkerProcess::State>> workers;  // leaders not yet reaped
-  std::set<pid_t> bystanders;          // children from before; never waited for
-  std::map<ProcessKey, pid_t> owners;  // orphan -> worker
-  std::set<ProcessKey> given_up;       // SIGKILL did not end them in time
+  std::set<pid_t> bystanders;                              // children from before; never waited for
+  std::map<ProcessKey, pid_t> owners;                      // orphan -> worker
+  std::set<ProcessKey> given_up;                           // SIGKILL did not end them in time
+  std::deque<std::weak_ptr<WorkerProcess::State>> spawns;  // the latest
   std::unique_ptr<SignalWatch> child_signal;
   std::uint64_t next_order = 1;
   Duration kill_limit = 5s;
@@ -44,6 +46,7 @@ struct Supervisor::State {
   std::optional<pid_t> owner_of(const ProcessInfo& orphan);
   bool undecided();
   bool any_other_leader_lives(pid_t than) const;
+  void bound_spawns(const std::shared_ptr<WorkerProcess::State>& latest);
 };
 
 struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State> {
@@ -52,18 +55,20 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
         callbacks(std::move(calls)),
         descriptor(supervisor->io),
         timer(supervisor->io),
-        looker(supervisor->io) {}
+        looker(supervisor->io),
+        starter(supervisor->io) {}
 
   std::shared_ptr<Supervisor::State> supervisor;
   WorkerCallbacks callbacks;
   boost::asio::posix::stream_descriptor descriptor;  // the pidfd
   boost::asio::steady_timer timer;                   // repeats SIGKILL
   boost::asio::steady_timer looker;                  // … a look that could not see
+  boost::asio::steady_timer starter;                 // … one at `spawn`
   std::string marker;
   std::shared_ptr<WorkerCgroup> cgroup;  // nullptr: it is in ours
+  std::unique_ptr<Spawn> spawn;          // until it is known whether exec succeeded
   pid_t leader = 0;
   Instant started;
-  bool spawn_told = false;
   bool has_ended = false;
   bool is_gone = false;
   bool closed = false;  // no callback any more
@@ -76,7 +81,11 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   std::vector<ProcessInfo> below();     // living processes of it, less the leader
   std::vector<ProcessInfo> unkilled();  // what is left of kill_scope
   void watch();
-  void tell_spawned();
+  // Tells whether it has become the program, before anything else of it is told. False: it has
+  // not, or nobody wants to know.
+  bool settle();
+  void settle_later();
+  void never_started(SpawnResult result);
   void read_status();
   void check_gone();
   void look_again();

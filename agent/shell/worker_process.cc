@@ -26,6 +26,9 @@ namespace {
 
 // Between two looks where /proc cannot be read for want of descriptors or memory.
 constexpr Duration kBlindPause = 50ms;
+// How long everything waits for one program to be loaded; then it is looked at now and then.
+constexpr Duration kSpawnPatience = 20ms;
+constexpr Duration kSpawnPause = 20ms;
 
 }  // namespace
 
@@ -79,6 +82,16 @@ bool Supervisor::State::undecided() {
   });
 }
 
+// Each has a stack and a copy of the environment.
+void Supervisor::State::bound_spawns(const std::shared_ptr<WorkerProcess::State>& latest) {
+  constexpr std::size_t kAtOnce = 32;
+  spawns.push_back(latest);
+  if (spawns.size() <= kAtOnce) return;
+  const auto first = spawns.front().lock();
+  if (first && first->spawn) first->spawn->wait(kSpawnPatience);
+  spawns.pop_front();
+}
+
 bool Supervisor::State::any_other_leader_lives(pid_t than) const {
   return std::any_of(workers.begin(), workers.end(), [than](const auto& entry) {
     return entry.first != than && !entry.second->has_ended;
@@ -118,22 +131,54 @@ void WorkerProcess::State::watch() {
                         });
 }
 
-// Before anything else of this worker is told.
-void WorkerProcess::State::tell_spawned() {
-  if (closed || std::exchange(spawn_told, true)) return;
+bool WorkerProcess::State::settle() {
+  if (closed || is_gone) return false;
+  if (!spawn) return true;
+  if (!spawn->wait(kSpawnPatience)) {
+    settle_later();
+    return false;
+  }
+  SpawnResult result = std::exchange(spawn, nullptr)->finish();
+  if (!result.ok()) {
+    never_started(std::move(result));
+    return false;
+  }
   if (callbacks.spawned) callbacks.spawned(leader);
+  return !closed;
+}
+
+// A program on a file server that does not answer: nobody else has to wait for it.
+void WorkerProcess::State::settle_later() {
+  starter.expires_after(kSpawnPause);
+  starter.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error) self->settle();
+  });
+}
+
+void WorkerProcess::State::never_started(SpawnResult result) {
+  if (leader != 0) forget();
+  leader = 0;
+  has_ended = true;
+  WorkerExit exit;
+  exit.status.kind = ExitStatus::Kind::kExecFailed;
+  exit.status.value = result.error;
+  exit.status.detail = std::move(result.detail);
+  exit.order = supervisor->next_order++;
+  if (callbacks.ended) callbacks.ended(exit);
+  if (closed) return;
+  is_gone = true;
+  if (callbacks.gone) callbacks.gone();
 }
 
 // Reads how the leader ended and leaves the zombie: it pins pid, group and session.
 void WorkerProcess::State::read_status() {
+  if (!settle()) return;
   siginfo_t info{};
   rusage usage{};
   const long result = ::syscall(SYS_waitid, P_PIDFD, descriptor.native_handle(), &info,
                                 WEXITED | WNOHANG | WNOWAIT, &usage);
   MUSTER_CHECK(result == 0);
   if (info.si_pid == 0) return watch();
-  tell_spawned();
-  if (closed) return;
   has_ended = true;
   WorkerExit exit;
   exit.pid = leader;
@@ -180,12 +225,15 @@ void WorkerProcess::State::forget() {
   descriptor.close(ignored);
   timer.cancel();
   looker.cancel();
+  starter.cancel();
   cgroup.reset();
 }
 
 void WorkerProcess::State::send(int signal, SignalScope scope, std::optional<Duration> patience) {
   if (closed || is_gone || leader == 0) return;
   if (signal != SIGKILL) {
+    // SIGSTOP would keep it from becoming the program.
+    if (spawn) spawn->wait(kSpawnPatience);
     deliver(signal, scope);
     return;
   }
@@ -218,8 +266,11 @@ void WorkerProcess::State::kill_pass(SignalScope scope) {
   std::set<ProcessKey> known;
   for (int pass = 0; pass < kPasses; ++pass) {
     if (scope != SignalScope::kDescendants) return deliver(SIGKILL, scope);
-    if (pass == 0) ::kill(-leader, SIGKILL);
-    if (pass == 0 && cgroup) cgroup->kill();
+    if (pass == 0) {
+      deliver(SIGKILL, SignalScope::kLeader);  // it may not have come to a group of its own
+      ::kill(-leader, SIGKILL);
+      if (cgroup) cgroup->kill();
+    }
     if (pass > 2) deliver(SIGSTOP, SignalScope::kDescendants);
     bool found_new = false;
     for (const ProcessInfo& process : below()) {
@@ -312,6 +363,7 @@ Supervisor::~Supervisor() {
     worker->descriptor.close(ignored);
     worker->timer.cancel();
     worker->looker.cancel();
+    worker->starter.cancel();
   }
   if (!state_->started_any) return;
   kill_all_below_self(state_->kill_limit, state_->bystanders, state_->given_up);
@@ -329,33 +381,21 @@ std::unique_ptr<WorkerProcess> Supervisor::start(const WorkerRequest& request,
   SpawnRequest wanted = request.spawn;
   const UniqueFd cgroup = request.cgroup ? request.cgroup->open() : UniqueFd();
   wanted.cgroup = cgroup.get();
-  SpawnResult result = spawn(wanted);
-  boost::system::error_code error;
-  if (result.ok()) {
+  worker->spawn = Spawn::begin(wanted);
+  if (worker->spawn->pid() > 0) {
     state_->started_any = true;
-    worker->leader = result.pid;
-    if (result.in_cgroup) worker->cgroup = request.cgroup;
-    state_->workers[result.pid] = worker;
-    worker->descriptor.assign(result.pidfd.release(), error);
+    worker->leader = worker->spawn->pid();
+    if (worker->spawn->in_cgroup()) worker->cgroup = request.cgroup;
+    state_->workers[worker->leader] = worker;
+    boost::system::error_code error;
+    worker->descriptor.assign(worker->spawn->take_pidfd().release(), error);
     MUSTER_CHECK(!error);
     // Watched from now on: ends are seen in the order in which they happen, also those of workers
     // that end while others are being started.
     worker->watch();
-    boost::asio::post(state_->io, [worker] { worker->tell_spawned(); });
-  } else {
-    worker->has_ended = true;
-    WorkerExit exit;
-    exit.status.kind = ExitStatus::Kind::kExecFailed;
-    exit.status.value = result.error;
-    exit.status.detail = std::move(result.detail);
-    exit.order = state_->next_order++;
-    boost::asio::post(state_->io, [worker, exit] {
-      if (!worker->closed && worker->callbacks.ended) worker->callbacks.ended(exit);
-      if (worker->closed) return;
-      worker->is_gone = true;
-      if (worker->callbacks.gone) worker->callbacks.gone();
-    });
   }
+  state_->bound_spawns(worker);
+  boost::asio::post(state_->io, [worker] { worker->settle(); });
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(std::move(worker)));
 }
 

@@ -105,6 +105,39 @@ TEST_CASE("standard descriptors may be crossed") {
   CHECK(read_text(folder.path("b")) == "out\n");
 }
 
+TEST_CASE("many are begun before the first is waited for, and each has its own end") {
+  constexpr int kCount = 60;
+  std::vector<std::unique_ptr<Spawn>> begun;
+  for (int i = 0; i < kCount; ++i) {
+    const bool missing = i % 7 == 3;
+    SpawnRequest request = to_run(missing ? "/no/such/program" : "/bin/sh");
+    request.argv = {"sh", "-c", "exit " + std::to_string(i)};
+    begun.push_back(Spawn::begin(request));
+    REQUIRE(begun.back()->pid() > 0);
+  }
+  for (int i = kCount - 1; i >= 0; --i) {
+    const SpawnResult result = begun.at(static_cast<std::size_t>(i))->finish();
+    if (i % 7 == 3) {
+      CHECK(result.error == ENOENT);
+      CHECK(result.pid == -1);
+      continue;
+    }
+    int status = 0;
+    REQUIRE(::waitpid(result.pid, &status, 0) == result.pid);
+    CHECK(WEXITSTATUS(status) == i);
+  }
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // none is left
+}
+
+TEST_CASE("one that nobody asks about any more is waited for all the same") {
+  const std::unique_ptr<Spawn> kept = Spawn::begin(to_run("/bin/true"));
+  const pid_t pid = kept->pid();
+  { const std::unique_ptr<Spawn> dropped = Spawn::begin(to_run("/no/such/program")); }
+  CHECK(::waitpid(pid, nullptr, 0) == pid);
+  while (::waitpid(-1, nullptr, 0) > 0) {
+  }
+}
+
 TEST_CASE("a program that cannot be executed is told apart from exit 127") {
   const TempFolder folder;
   const auto failure = [](const std::string& program) { return spawn(to_run(program)); };

@@ -174,6 +174,27 @@ TEST_CASE_METHOD(Fixture, "a stopped worker is killed") {
   check_nothing_left();
 }
 
+TEST_CASE_METHOD(Fixture, "one that is held up before it is the program holds up nobody else") {
+  Observed held_seen;
+  Observed seen;
+  const auto held = start(probe_request({"pause"}), held_seen);
+  ::kill(held->pid(), SIGSTOP);  // as a file server that does not answer would, mostly in time
+  const auto worker = start(probe_request({"exit", "3"}), seen);
+  REQUIRE(until([&] { return seen.gone == 1; }));
+  CHECK(seen.exit.status.value == 3);
+  SECTION("it may be let go") {
+    ::kill(held->pid(), SIGCONT);
+    REQUIRE(until([&] { return held_seen.spawned == 1; }));
+    CHECK(held_seen.ended == 0);
+  }
+  SECTION("or be killed") {}
+  held->signal(SIGKILL, SignalScope::kDescendants);
+  REQUIRE(until([&] { return held_seen.gone == 1; }));
+  CHECK(held_seen.exit.status.value == SIGKILL);
+  CHECK(held_seen.unkillable == 0);
+  check_nothing_left();
+}
+
 TEST_CASE_METHOD(Fixture, "a daemon that left session and parent belongs to its worker") {
   Observed seen;
   Observed other_seen;
