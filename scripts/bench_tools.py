@@ -14,6 +14,7 @@ import tempfile
 import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+SLEEPER = os.path.join(ROOT, "scripts", "bench_sleeper.c")
 BIN = os.path.join(ROOT, "build", "release", "bin")  # or --bin
 
 
@@ -275,22 +276,19 @@ class Sleepers:
     Times are of the clock that stamps files, which ticks every few milliseconds.
     """
 
-    SCRIPT = ('#!/bin/sh\nlife=${TORCHELASTIC_RESTART_COUNT:-0}\n'
-              'rank=${RANK:-$OMPI_COMM_WORLD_RANK}\n'
-              'echo $$ > "$BENCH_FOLDER/$life.$rank"\nexec sleep 3600\n')
-
     def __init__(self, launcher, workers):
         """`launcher`: its command line, up to the program."""
         self.workers = workers
         self.lives = 0
         self.folder = tempfile.mkdtemp(prefix="muster-bench-")
-        script = os.path.join(self.folder, "sleeper.sh")
-        with open(script, "w", encoding="utf-8") as file:
-            file.write(self.SCRIPT)
-        os.chmod(script, 0o755)
+        worker = os.path.join(self.folder, "sleeper")
+        compiled = subprocess.run(["cc", "-O2", "-static", "-o", worker, SLEEPER], check=False,
+                                  capture_output=True, text=True)
+        if compiled.returncode != 0:
+            raise CannotMeasure(f"cc {SLEEPER}: {compiled.stderr[-300:]}")
         self.began = time.clock_gettime(CLOCK_REALTIME_COARSE)
         self.process = subprocess.Popen(
-            [*launcher, script], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            [*launcher, worker], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "BENCH_FOLDER": self.folder, "TMPDIR": self.folder})
 

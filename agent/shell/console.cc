@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/console.h"
 
+#include <algorithm>
 #include <errno.h>
 #include <fcntl.h>
 #include <map>
@@ -26,6 +27,11 @@ namespace {
 constexpr StreamId kOwnLines = 1;  // Muster's; workers' streams follow
 constexpr std::size_t kTailBytes = 4096;
 constexpr std::size_t kReadBytes = 64 * 1024;
+// What a worker may write ahead of us. A user has 64 MiB for all pipes (fs.pipe-user-pages-soft),
+// after which new ones hold a page or two: a node's workers share a quarter of that.
+constexpr std::size_t kPipesBytes = 16U << 20;
+constexpr std::size_t kLargestPipe = 1U << 20;  // fs.pipe-max-size
+constexpr std::size_t kUsualPipe = 64 * 1024;
 
 bool is_same_file(int a, int b) {
   struct stat first {};
@@ -164,6 +170,10 @@ UniqueFd Console::State::open_source(Worker& worker, bool is_err, bool shown, Un
   end.reset(fds[1]);
   // The reading end is ours alone; the worker's end stays as programs expect it.
   ::fcntl(source.get(), F_SETFL, O_NONBLOCK);
+  const std::size_t bytes =
+      std::min(kPipesBytes / (2 * std::max(config.local_workers, 1U)), kLargestPipe);
+  // Refused where the user's share is used up: then it stays as it was made.
+  if (bytes > kUsualPipe) ::fcntl(source.get(), F_SETPIPE_SZ, static_cast<int>(bytes));
   return source;
 }
 

@@ -28,6 +28,10 @@ constexpr std::size_t kLineBytes = 256;
 constexpr std::size_t kHeadBytes = 4096;
 // A script's interpreter may be a script; the kernel follows four.
 constexpr int kDepth = 4;
+// execve(2).
+constexpr const char* kTooLong =
+    "its arguments and environment: one string may have 128 KiB, all together a quarter of "
+    "ulimit -s";
 
 std::optional<struct stat> look(const std::string& path) {
   struct stat info {};
@@ -180,6 +184,7 @@ std::string explain_exec(const std::string& path, int error) {
     case ENOENT: why = why_missing(path, 0); break;
     case EACCES: why = why_refused(path, 0); break;
     case ENOEXEC: why = why_no_format(path); break;
+    case E2BIG: why = kTooLong; break;
     default: why = limit_words(error); break;
   }
   // For a file that is there the system's words would only mislead.

@@ -166,7 +166,10 @@ int run_guarded(const std::function<int(const Guarded&)>& agent_main,
   Wake wake;
   const pid_t agent = ::fork();
   if (agent < 0) {
-    print_line(std::string("cannot start the agent: ") + ::strerror(errno));
+    const int error = errno;
+    const std::string limit = limit_words(error);
+    print_line(std::string("cannot start the agent: ") + ::strerror(error) +
+               (limit.empty() ? "" : " (" + limit + ")"));
     return kAgentKilledExitCode;
   }
   if (agent == 0) {

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/output_writer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <errno.h>
+#include <limits.h>
 #include <mutex>
+#include <poll.h>
 #include <signal.h>
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -23,6 +27,8 @@ namespace {
 bool is_closed_for_good(int error) {
   return error == EPIPE || error == EBADF || error == ECONNRESET || error == ENXIO || error == EIO;
 }
+
+constexpr int kNoThreadPatienceMs = 100;
 
 }  // namespace
 
@@ -44,6 +50,42 @@ struct OutputWriter::State {
   bool closed = false;
   bool started = false;
   bool done = false;
+
+  // The thread, with the first bytes; where there is none to be had, the next bytes try again.
+  // REQUIRES: mutex held.
+  static void start(const std::shared_ptr<State>& state) {
+    if (std::exchange(state->started, true)) return;
+    // Signals are the io thread's; the thread keeps the state alive, should it be stuck at the end.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      std::thread([state] { state->run(); }).detach();
+    } catch (const std::system_error&) {
+      state->started = false;
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  // Without a thread, at the end: what is taken at once, so that a node that has no process left
+  // can say so. REQUIRES: mutex held, not started.
+  void write_what_goes() {
+    while (!queue.empty()) {
+      const OutputChunk chunk = queue.pop();
+      std::string_view rest = chunk.bytes;
+      while (!rest.empty() && chunk.target->fd >= 0) {
+        pollfd ready{chunk.target->fd, POLLOUT, 0};
+        if (::poll(&ready, 1, kNoThreadPatienceMs) <= 0) return;
+        // As much as a pipe that is ready takes without blocking (pipe(7)).
+        const ssize_t count =
+            ::write(chunk.target->fd, rest.data(), std::min<std::size_t>(rest.size(), PIPE_BUF));
+        if (count <= 0) return;
+        rest.remove_prefix(static_cast<std::size_t>(count));
+        written += static_cast<std::uint64_t>(count);
+      }
+    }
+  }
 
   // REQUIRES: mutex held, so that io cannot go away meanwhile.
   void tell(std::function<void()> call) {
@@ -146,7 +188,9 @@ void OutputWriter::close() {
   std::unique_lock lock(state_->mutex);
   if (std::exchange(state_->closed, true)) return;
   state_->changed.notify_all();
-  if (state_->started) {
+  if (!state_->started) {
+    state_->write_what_goes();
+  } else {
     state_->finished.wait_for(lock, std::chrono::milliseconds(100),
                               [this] { return state_->done; });
   }
@@ -159,21 +203,8 @@ void OutputWriter::write(std::shared_ptr<OutputTarget> target, std::string bytes
   if (budget) budget->queued += bytes.size();
   const std::lock_guard lock(state_->mutex);
   state_->queue.push({std::move(target), std::move(bytes), std::move(budget)});
-  if (std::exchange(state_->started, true)) {
-    state_->changed.notify_one();
-    return;
-  }
-  // Signals are the io thread's; the thread keeps the state alive, should it be stuck at the end.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    std::thread([state = state_] { state->run(); }).detach();
-  } catch (const std::system_error&) {
-    state_->started = false;  // no thread to be had; the next write tries again
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  State::start(state_);
+  state_->changed.notify_one();
 }
 
 bool OutputWriter::idle() const {
@@ -198,6 +229,8 @@ std::uint64_t OutputWriter::missing() {
 
 void OutputWriter::when_idle(std::function<void()> idle) {
   const std::lock_guard lock(state_->mutex);
+  if (!state_->queue.empty()) State::start(state_);
+  if (!state_->started) state_->write_what_goes();
   if (state_->queue.empty() && !state_->busy) {
     state_->tell(std::move(idle));
   } else {

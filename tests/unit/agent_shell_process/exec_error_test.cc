@@ -186,7 +186,8 @@ TEST_CASE("a file that is no program of this machine: why") {
 }
 
 TEST_CASE("what the file does not tell is left to the system's words") {
-  CHECK(explain_exec("./x", E2BIG) == "./x: Argument list too long");
+  CHECK(explain_exec("./x", E2BIG).starts_with("./x: Argument list too long (its arguments and"));
+  CHECK(explain_exec("./x", E2BIG).find("ulimit -s") != std::string::npos);
   CHECK(explain_exec("./x", EMFILE).find("ulimit -n") != std::string::npos);
   // Changed meanwhile: the number alone is known.
   CHECK(explain_exec("/bin/sh", ENOENT) == "/bin/sh: No such file or directory");
