@@ -28,6 +28,9 @@
 
 namespace muster::agent {
 
+// contracts §2: a worker that the same signal ended, this close to ours, was stopped.
+inline constexpr Duration kSameSignalWindow = 2s;
+
 // One worker of the current generation, kept until the next generation starts: its report is
 // sent again after a broken stream.
 struct Worker {
@@ -199,6 +202,7 @@ struct Agent::State {
   Duration kill_patience() const;
   bool is_last_member() const;
   void finish_if_over();
+  void note_same_signal();
   void repeated_signal();
   std::optional<Instant> outcome_wait_end() const;
 

@@ -60,12 +60,23 @@ void Agent::State::on(const SignalReceived& received) {
   signaled_at_ = now_;
   signal_counted_at_ = now_;
   signals_counted_ = 1;
+  note_same_signal();
   leave(received.signal, "stopped by " + signal_name(received.signal));
   end_with({128 + received.signal, ExitClass::kSignal, std::nullopt,
             "stopped by " + signal_name(received.signal)});
   const Duration budget = std::max(config_.stop_budget - kBudgetReserve, Duration{0});
   stop_for_good(config_.stop_signal.value_or(received.signal),
                 std::min(policy_.stop_grace, budget));
+}
+
+// Where it was sent to all of the node, a worker may have been first.
+void Agent::State::note_same_signal() {
+  for (Worker& worker : workers_) {
+    if (!worker.ended() || now_ - *worker.ended_at > kSameSignalWindow) continue;
+    const ExitStatus& status = worker.report.status;
+    const bool by_it = status.kind == ExitStatus::Kind::kSignaled && status.value == *signal_;
+    if (by_it && !worker.report.torn_down) worker.report.agent_signaled = true;
+  }
 }
 
 void Agent::State::repeated_signal() {

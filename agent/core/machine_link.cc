@@ -188,7 +188,9 @@ void Agent::State::said(const Envelope& /*envelope*/, const JoinRefused& refused
     return;
   }
   kill_workers();
-  end_with({refused.exit_code, ExitClass::kUsage, std::nullopt, refused.text});
+  const bool server_leaves = refused.exit_code == kExitServerLost;
+  end_with({refused.exit_code, server_leaves ? ExitClass::kServerLost : ExitClass::kUsage,
+            std::nullopt, refused.text});
 }
 
 void Agent::State::said(const Envelope& /*envelope*/, const HeartbeatAck& ack) {

@@ -10,8 +10,6 @@
 namespace muster::agent {
 namespace {
 
-// contracts §2: a worker that the same signal ended, this close to ours, was stopped.
-constexpr Duration kSameSignalWindow = 2s;
 // Descendants usually end with their worker; only those that stay are worth a line.
 constexpr Duration kLingerLineAfter = 1s;
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Both machines in one simulated world (sim/world.h).
 if(TARGET muster_rendezvous_core)
-  add_library(muster_sim STATIC sim/checks.cc sim/checks_agents.cc sim/checks_memory.cc
+  add_library(muster_sim STATIC sim/checks.cc sim/checks_agents.cc sim/checks_memory.cc sim/crashes.cc
               sim/faults.cc sim/minimise.cc sim/model.cc sim/naive.cc sim/network.cc sim/node.cc
               sim/options.cc sim/planted.cc sim/planted_rules.cc sim/processes.cc sim/reasons.cc
               sim/server.cc sim/trace.cc sim/world.cc)

@@ -39,7 +39,7 @@ void Checks::journaled(const std::vector<rendezvous::RunRecord>& journal,
 void Checks::bounded(const std::vector<rendezvous::RunRecord>& known, std::size_t connected,
                      std::size_t streams) {
   constexpr std::size_t kRuns = 8;
-  constexpr std::size_t kLeaves = 16;
+  constexpr std::size_t kLeaves = 1000;
   constexpr std::size_t kFailures = 64;
   if (known.size() > kRuns) fail("B1: the server knows " + std::to_string(known.size()) + " runs");
   for (const rendezvous::RunRecord& run : known) {

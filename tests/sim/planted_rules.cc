@@ -71,6 +71,13 @@ void age_followers(Planted&, Heard& event) {
   if (exited != nullptr && exited->status.value == 1) exited->age = 1h;
 }
 
+// As if every crash had been the agent's signal.
+void excuse_crashes(Planted&, Heard& event) {
+  auto* said = event ? std::get_if<rendezvous::AgentSaid>(&*event) : nullptr;
+  auto* exited = said != nullptr ? std::get_if<WorkerExited>(&said->message.body) : nullptr;
+  if (exited != nullptr && exited->status.value == 11) exited->agent_signaled = true;
+}
+
 void tell_drained(Planted& planted, Actions& actions) {
   if (planted.whom.empty()) return;
   tell_left(actions, planted.whom, event::NodeLeft::Why::kDrained);
@@ -234,6 +241,7 @@ std::vector<Bug> rule_bugs() {
        .hears = restart_for_drain,
        .orders = tell_drained},
       {.name = "followers-are-failures", .breaks = "F5", .hears = age_followers},
+      {.name = "crashes-are-excused", .breaks = "F6", .hears = excuse_crashes},
       {.name = "agent-starts-a-generation-again",
        .breaks = "R4: agent",
        .does = start_the_same_again},

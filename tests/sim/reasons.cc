@@ -37,10 +37,13 @@ void Reasons::lost(Story& story, bool charged) {
 }
 
 std::optional<std::string> Reasons::stepped(const rendezvous::Event& event,
-                                            const std::vector<rendezvous::Action>& actions) {
+                                            const std::vector<rendezvous::Action>& actions,
+                                            Instant now) {
   bool joins = false;
   if (const auto* said = std::get_if<rendezvous::AgentSaid>(&event)) {
     joins = std::holds_alternative<Join>(said->message.body);
+    const auto of = stories_.find(said->message.envelope.run);
+    if (of != stories_.end()) of->second.crashes.heard(said->message, now);
     if (const auto* beat = std::get_if<Heartbeat>(&said->message.body)) reported(*beat);
     const auto* exited = std::get_if<WorkerExited>(&said->message.body);
     if (exited != nullptr && exited->agent_signaled) {
@@ -55,7 +58,13 @@ std::optional<std::string> Reasons::stepped(const rendezvous::Event& event,
     if (const auto* persist = std::get_if<rendezvous::Persist>(&action)) {
       written(persist->record);
     } else if (const auto* emit = std::get_if<rendezvous::Emit>(&action)) {
-      told(stories_[emit->run], emit->event, joins);
+      told(stories_[emit->run], emit->event, joins, now);
+    } else if (const auto* send = std::get_if<rendezvous::Send>(&action)) {
+      const auto* stop = std::get_if<StopOrder>(&send->message.body);
+      const auto story = stories_.find(send->message.envelope.run);
+      if (stop != nullptr && stop->planned && story != stories_.end()) {
+        story->second.crashes.stop_ordered(now);
+      }
     }
   }
   for (auto& [run, story] : stories_)
@@ -89,7 +98,7 @@ void Reasons::written(const rendezvous::JobRecord& record) {
   story.most = std::max(story.most, story.max_nodes);
 }
 
-void Reasons::told(Story& story, const JobEvent& event, bool joins) {
+void Reasons::told(Story& story, const JobEvent& event, bool joins, Instant now) {
   if (const auto* failed = std::get_if<event::GenerationFailed>(&event.body)) {
     const Generation generation = event.generation.value_or(kNoGeneration);
     if (story.failed) {
@@ -100,7 +109,7 @@ void Reasons::told(Story& story, const JobEvent& event, bool joins) {
   } else if (const auto* restart = std::get_if<event::RestartScheduled>(&event.body)) {
     scheduled(story, *restart, joins);
   } else if (const auto* formed = std::get_if<event::GenerationFormed>(&event.body)) {
-    this->formed(story, event.generation.value_or(kNoGeneration), *formed);
+    this->formed(story, event.generation.value_or(kNoGeneration), *formed, now);
   } else if (std::holds_alternative<event::NodeLeft>(event.body)) {
     story.left = true;
   } else if (std::holds_alternative<event::StateLost>(event.body)) {
@@ -114,6 +123,11 @@ void Reasons::scheduled(Story& story, const event::RestartScheduled& restart, bo
   const bool lost = story.failed == FailureKind::kNodeLost;
   if (story.failed && !lost && !restart.charged) fail("G3: a worker's failure cost nothing");
   if (lost) this->lost(story, restart.charged);
+  // Leaps of the server's own clock would have to be known.
+  const bool exact = options_->server_leaps <= 0 && options_->wall_steps <= 0;
+  if (exact && !story.failed && !story.state_lost && story.crashes.one_was_first()) {
+    fail("F6: a crash was taken for what a leave took along");
+  }
   if (!story.failed && restart.charged) fail("G3: a restart without a failure was charged");
   if (restart.restarts_used != story.used) fail("G3: what was told is not what was written");
   // One that comes back may know of charges that this server does not.
@@ -123,7 +137,8 @@ void Reasons::scheduled(Story& story, const event::RestartScheduled& restart, bo
   }
 }
 
-void Reasons::formed(Story& story, Generation generation, const event::GenerationFormed& formed) {
+void Reasons::formed(Story& story, Generation generation, const event::GenerationFormed& formed,
+                     Instant now) {
   if (!fits(story, generation, formed.reason)) {
     fail("F2: generation " + std::to_string(generation) + " is formed for " +
          to_word(formed.reason) + ", which did not happen");
@@ -139,6 +154,7 @@ void Reasons::formed(Story& story, Generation generation, const event::Generatio
   story.generation = generation;
   story.nodes = formed.nodes.size();
   story.used = used;
+  story.crashes.formed(generation, now);
 }
 
 bool Reasons::fits(const Story& story, Generation generation, FormReason reason) const {

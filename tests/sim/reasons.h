@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/rendezvous/core/rendezvous.h"
+#include "tests/sim/crashes.h"
 #include "tests/sim/options.h"
 
 namespace muster::sim {
@@ -22,7 +23,7 @@ class Reasons {
   void server_started(bool remembers);
   // A step of the server that was written down; nullopt: all of it fits.
   std::optional<std::string> stepped(const rendezvous::Event& event,
-                                     const std::vector<rendezvous::Action>& actions);
+                                     const std::vector<rendezvous::Action>& actions, Instant now);
 
  private:
   // Lost nodes that ended a generation: all of them, and those after which no progress can have
@@ -45,15 +46,17 @@ class Reasons {
     std::uint32_t used_before = 0;  // … by earlier steps
     std::uint32_t min_nodes = 0;    // as written last
     Losses losses;
+    Crashes crashes;
   };
 
   void reported(const Heartbeat& heartbeat);
   void lost(Story& story, bool charged);
   void ordered(const rendezvous::Order& order, const std::vector<rendezvous::Action>& actions);
   void written(const rendezvous::JobRecord& record);
-  void told(Story& story, const JobEvent& event, bool joins);
+  void told(Story& story, const JobEvent& event, bool joins, Instant now);
   void scheduled(Story& story, const event::RestartScheduled& restart, bool joins);
-  void formed(Story& story, Generation generation, const event::GenerationFormed& formed);
+  void formed(Story& story, Generation generation, const event::GenerationFormed& formed,
+              Instant now);
   bool fits(const Story& story, Generation generation, FormReason reason) const;
   void fail(std::string what) {
     if (!failure_) failure_ = std::move(what);

@@ -126,7 +126,7 @@ void World::judge(const rendezvous::Event& event, const std::vector<rendezvous::
   const rendezvous::Event nothing = rendezvous::HostStalled{};
   const auto disagreement = model_.stepped(unheard_ ? nothing : event, actions, server_now());
   if (disagreement) checks.fail(*disagreement);
-  if (const auto misfit = reasons_.stepped(event, actions)) checks.fail(*misfit);
+  if (const auto misfit = reasons_.stepped(event, actions, server_now())) checks.fail(*misfit);
 }
 
 void World::hear_forged() {

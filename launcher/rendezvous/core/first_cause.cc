@@ -2,6 +2,7 @@
 #include "launcher/rendezvous/core/first_cause.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "proto/base/check.h"
@@ -161,6 +162,16 @@ std::optional<int> stop_signal_of(const Failure& failure) {
     if (number == signal) return signal;
   }
   return std::nullopt;
+}
+
+bool may_follow_a_lost_peer(const Failure& failure) {
+  int number = 0;
+  if (failure.kind == FailureKind::kSignal) number = failure.signal.value_or(0);
+  if (failure.kind == FailureKind::kExit) number = failure.exit_code.value_or(0) - 128;
+  constexpr std::array kCrashes{4, 5, 7, 8, 9, 11, 31};  // ILL TRAP BUS FPE KILL SEGV SYS
+  const bool crashed = std::find(kCrashes.begin(), kCrashes.end(), number) != kCrashes.end();
+  const bool ran = failure.kind == FailureKind::kSignal || failure.kind == FailureKind::kExit;
+  return ran && !crashed;
 }
 
 int exit_code_of(const Failure& failure) {

@@ -49,6 +49,10 @@ Failure to_failure(const WorkerExited& exited, const NodeName& node);
 // QUIT, TERM).
 std::optional<int> stop_signal_of(const Failure& failure);
 
+// False for what no lost connection does to a worker: the kernel's signals for a crash, SIGKILL
+// and OOM, in an exit code of 128+n too, and starts that failed.
+bool may_follow_a_lost_peer(const Failure& failure);
+
 // Exit code of a run that ends by this failure (contracts §6).
 int exit_code_of(const Failure& failure);
 

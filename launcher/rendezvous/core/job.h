@@ -146,9 +146,9 @@ class Job {
     std::vector<Cause> causes;          // in the order of their reports
     std::map<NodeName, std::vector<std::size_t>> causes_of;  // indexes into `causes`
     std::vector<Failure> torn_down;                          // failed after our stop signal
-    std::optional<Instant> parted_at;           // a worker first ended because its node leaves
-    std::optional<event::Recovered> recovered;  // waits for the first progress
-    Instant recovers_from;                      // the failure
+    std::optional<Instant> parted_at;                        // first sign that a node leaves it
+    std::optional<event::Recovered> recovered;               // waits for the first progress
+    Instant recovers_from;                                   // the failure
 
     void note(Cause cause) {
       causes_of[cause.failure.node].push_back(causes.size());
@@ -314,8 +314,10 @@ class Job {
   // ---- job_settle.cc
   bool try_settle();
   bool is_stop(const Cause& cause) const;
-  bool follows_a_stop(const Cause& cause, std::optional<Instant> parted) const;
-  std::optional<Instant> parted_at() const;
+  bool follows_a_stop(const Cause& cause) const;
+  void note_parting(const Member& member, int signal);
+  bool may_excuse(const Cause& cause, const Verdict& settled) const;
+  bool ended_by_leaves() const;
   std::optional<Instant> evidence_due(const Cause& cause) const;
   std::optional<Verdict> verdict() const;
   void end_life(bool kept);
@@ -346,6 +348,7 @@ class Job {
   Duration fence_time() const;
   void fence_off(Instant heard);
   bool fenced() const { return fenced_until_ && now_ < *fenced_until_; }
+  void forget_leaves();
   bool anyone_remains() const;
   bool everyone_left() const { return last_leave_signal_ != 0 && !anyone_remains(); }
   void watch(const Member& member);
@@ -418,7 +421,7 @@ class Job {
   std::uint32_t idle_generations_ = 0;  // ended in a row without progress
   Duration kept_{0};                    // running time whose progress was kept, of ended lives
 
-  // Leaves with a signal, newest last; few are kept.
+  // Leaves with a signal, newest last; see forget_leaves.
   std::deque<std::pair<Instant, int>> leaves_;
   int last_leave_signal_ = 0;  // of the leave after which nobody remained
   std::optional<std::string> stop_requested_by_;

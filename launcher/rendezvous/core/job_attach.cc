@@ -157,8 +157,9 @@ void Job::join(SessionId session, const std::string& peer, const Join& join, Ins
     return;
   }
   std::optional<JoinRefused> why = refused_as_over(join.node);
+  if (!why) why = refused_by_job(spec_, asked_, join, shared_.options.holder);
   const Member* const same = find(join.node.name);
-  if (!why && same != nullptr && same->leaving && same->connected()) {
+  if (!why && same != nullptr && same->leaving) {
     // Its workers have their time to save; who comes in its name tries again until it is gone.
     why = refusal(JoinRefused::Why::kNotYet, "node \"" + join.node.name +
                                                  "\" is still leaving the job; a new agent of "
@@ -238,6 +239,8 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
   } else if (const auto holder = ours ? holder_of(join.node.node_rank) : std::nullopt; holder) {
     evict(session, join.node.name, known.incarnation,
           "node " + *holder + " has taken its node rank");
+  } else if (auto over = ours ? refused_as_over(join.node) : std::nullopt; over) {
+    evict(session, join.node.name, known.incarnation, over->text);
   } else if (!known.workers_running && (ours || known.generation == kNoGeneration)) {
     // Nothing runs there that would have to be fenced off: it starts anew.
     return this->join(session, peer, join, now);
@@ -309,11 +312,16 @@ void Job::resend(Member& member, const Reattach& known) {
 
 // After adopting: an agent whose incarnation the lost server issued.
 void Job::return_to_us(SessionId session, const std::string& peer, const Join& join) {
+  const Reattach& known = *join.reattach;
   if (std::optional<JoinRefused> why = refused(join)) {
-    refuse(session, join, std::move(*why));
+    using Why = JoinRefused::Why;
+    if (why->why == Why::kDuplicateName || why->why == Why::kDuplicateNodeRank) {
+      evict(session, join.node.name, known.incarnation, why->text);
+    } else {
+      refuse(session, join, std::move(*why));
+    }
     return;
   }
-  const Reattach& known = *join.reattach;
   make_way(join.node);
   Member& member = admit(session, peer, join, known.incarnation);
   if (!known.workers_running || known.generation == kNoGeneration) return;

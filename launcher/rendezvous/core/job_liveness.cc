@@ -10,6 +10,7 @@ namespace muster::rendezvous {
 namespace {
 
 constexpr std::size_t kLeavesKept = 16;
+constexpr std::size_t kMostLeaves = 1000;  // what a journal may hold is a little more
 constexpr int kLastSignal = 64;
 
 // An agent that hears nothing gives its stream up: after the node time-out, or when gRPC's pings
@@ -78,17 +79,27 @@ bool Job::on(Member& member, const Envelope&, const Leave& leave) {
   ++picture_version_;
   if (signal > 0) {
     leaves_.emplace_back(now_, signal);
-    if (leaves_.size() > kLeavesKept) leaves_.pop_front();
+    forget_leaves();
   }
   publish_event(node_event(name, event::NodeLeft{event::NodeLeft::Why::kLeave}));
   if (!anyone_remains()) last_leave_signal_ = signal;
   if (phase_ == Phase::kPreparing && round_->chosen.contains(name)) reopen_round();
+  if (signal > 0) note_parting(member, signal);
   // With its ranks finished it takes nothing with it.
   if (!works_in_life(member) || all_done(name)) return true;
   std::string reason = "node " + name + " leaves";
   if (signal > 0) reason += ": " + signal_name(signal);
   begin_stop(StopWhy::kLeave, true, std::move(reason));
   return true;
+}
+
+// Those of this generation are evidence until it is settled.
+void Job::forget_leaves() {
+  const auto old = [this](const auto& leave) {
+    return !life_ || life_->ended || leave.first < life_->committed_at;
+  };
+  while (leaves_.size() > kMostLeaves || (leaves_.size() > kLeavesKept && old(leaves_.front())))
+    leaves_.pop_front();
 }
 
 bool Job::anyone_remains() const {

@@ -17,6 +17,12 @@ constexpr Duration kSameSignal = 2s;
 // the way of a message, short against a restart.
 constexpr Duration kLeaveEvidence = 200ms;
 
+// The signal itself, or an exit with 128 + signal.
+bool ended_by(const Failure& failure, int signal) {
+  if (failure.kind == FailureKind::kSignal) return failure.signal == signal;
+  return failure.kind == FailureKind::kExit && failure.exit_code == 128 + signal;
+}
+
 // Of a generation that was stopped without a failure.
 FormReason form_reason(StopWhy why) {
   switch (why) {
@@ -29,38 +35,41 @@ FormReason form_reason(StopWhy why) {
 
 }  // namespace
 
-// It ended by a stop signal that an agent of the job received as well.
+// It ended by a signal that an agent of the job received as well.
 bool Job::is_stop(const Cause& cause) const {
   if (cause.agent_signaled) return true;
-  const std::optional<int> signal = stop_signal_of(cause.failure);
-  if (!signal) return false;
   return std::any_of(leaves_.begin(), leaves_.end(), [&](const auto& leave) {
     const Duration apart =
         leave.first > cause.happened ? leave.first - cause.happened : cause.happened - leave.first;
-    return leave.second == *signal && apart <= kSameSignal;
+    return ended_by(cause.failure, leave.second) && apart <= kSameSignal;
   });
+}
+
+// A node of the generation leaves by `signal`, of which its workers may have heard first: the
+// leave began with the first of them that it ended.
+void Job::note_parting(const Member& member, int signal) {
+  if (!life_ || life_->ended) return;
+  const NodeName& node = member.facts.name;
+  if (works_in_life(member) && !all_done(node)) life_->parted_at = earlier(life_->parted_at, now_);
+  for (const Cause& cause : life_->causes) {
+    const bool by_it = cause.failure.node == node && ended_by(cause.failure, signal) &&
+                       now_ - cause.happened <= kSameSignal;
+    if (by_it) life_->parted_at = earlier(life_->parted_at, cause.happened);
+  }
 }
 
 // Once a stop was announced, ranks lose their peers and fail over that, often before they hear of
 // the stop themselves: what ends then is no failure. It began with our order, or with the first
-// worker that ended because its node leaves, of which we may hear after those that it took along;
-// between nodes that is as exact as any order in time.
-bool Job::follows_a_stop(const Cause& cause, std::optional<Instant> parted) const {
+// sign that a node leaves, of which we may hear after those that it took along. Between nodes
+// that is as exact as any order in time; what just before it was a crash is one.
+bool Job::follows_a_stop(const Cause& cause) const {
   if (cause.failure.kind == FailureKind::kNodeLost) return false;
   const bool announced =
       stop_ && stop_->why != StopWhy::kFailure && stop_->why != StopWhy::kStateLost;
   if (announced && cause.happened >= stop_->began) return true;
-  return parted && cause.happened + kOrderDoubt >= *parted;
-}
-
-// When the first worker ended because its node leaves: told by its agent, or found out, where the
-// signal reached the worker before the agent.
-std::optional<Instant> Job::parted_at() const {
-  std::optional<Instant> at = life_->parted_at;
-  for (const Cause& cause : life_->causes) {
-    if (is_stop(cause)) at = earlier(at, cause.happened);
-  }
-  return at;
+  if (!life_->parted_at) return false;
+  const Duration doubt = may_follow_a_lost_peer(cause.failure) ? kOrderDoubt : Duration{0};
+  return cause.happened + doubt >= *life_->parted_at;
 }
 
 // Until when it may yet turn out to be a stop; nullopt: it is what it is.
@@ -78,9 +87,8 @@ std::optional<Instant> Job::evidence_due(const Cause& cause) const {
 
 std::optional<Verdict> Job::verdict() const {
   std::vector<Cause> failures;
-  const std::optional<Instant> parted = parted_at();
   for (const Cause& cause : life_->causes) {
-    if (!is_stop(cause) && !follows_a_stop(cause, parted)) failures.push_back(cause);
+    if (!is_stop(cause) && !follows_a_stop(cause)) failures.push_back(cause);
   }
   const std::size_t kept = shared_.options.limits.failures_kept;
   std::optional<Verdict> settled = settle_first_cause(failures, kept);
@@ -91,16 +99,22 @@ std::optional<Verdict> Job::verdict() const {
   return settled;
 }
 
+// Whether another verdict would follow if `cause` turned out to be a stop.
+bool Job::may_excuse(const Cause& cause, const Verdict& settled) const {
+  const Cause& first = settled.first;
+  if (cause.failure.node == first.failure.node) return true;
+  return first.failure.kind != FailureKind::kNodeLost &&
+         first.happened + kOrderDoubt >= cause.happened;
+}
+
 bool Job::try_settle() {
   stop_->settle_at.reset();
   if (!working_.empty()) return false;  // also one that came back with workers meanwhile
   std::optional<Verdict> settled = verdict();
-  const std::optional<Instant> parted = parted_at();
   for (const Cause& cause : life_->causes) {
     if (everyone_left()) break;  // nobody is left to say more
-    const bool matters = !settled || cause.failure.node == settled->first.failure.node;
     const std::optional<Instant> due = evidence_due(cause);
-    if (!matters || !due || follows_a_stop(cause, parted)) continue;
+    if (!due || follows_a_stop(cause) || (settled && !may_excuse(cause, *settled))) continue;
     stop_->settle_at = due;
     return false;
   }
@@ -116,12 +130,17 @@ bool Job::try_settle() {
     finish_left();
   } else if (settled) {
     settle_failure(*settled);
-  } else if (stop_->why == StopWhy::kLeave && out_of_patience()) {
+  } else if (ended_by_leaves() && out_of_patience()) {
     give_up(nullptr);
   } else {
     schedule(form_reason(stop_->why), Charge{});
   }
   return true;
+}
+
+// Without a failure: as it was ordered, or because all that looked like one belonged to leaves.
+bool Job::ended_by_leaves() const {
+  return stop_->why == StopWhy::kLeave || stop_->why == StopWhy::kFailure;
 }
 
 // `kept`: what it did since its last checkpoint is not lost.

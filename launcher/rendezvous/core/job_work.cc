@@ -73,7 +73,8 @@ bool Job::on(Member& member, const Envelope& envelope, const WorkerExited& exite
   if (!life_->exited.insert(exited.rank).second) return true;  // told again
   touch(name);
   const Instant happened = now_ - std::clamp(exited.age, Duration{0}, now_ - life_->committed_at);
-  if (exited.agent_signaled || exited.parting) {
+  // A worker that was stopped already may end by the agent's signal too: that says nothing.
+  if (exited.parting || (exited.agent_signaled && !exited.torn_down)) {
     life_->parted_at = earlier(life_->parted_at, happened);
   }
   if (exited.status.kind != ExitStatus::Kind::kExecFailed) {
@@ -121,6 +122,7 @@ void Job::note_failed_exit(Member& member, const WorkerExited& exited, Instant h
   cause.order = exited.order;
   cause.agent_signaled = exited.agent_signaled;
   std::string reason = describe(cause.failure);
+  if (member.leaving && is_stop(cause)) life_->parted_at = earlier(life_->parted_at, happened);
   life_->note(std::move(cause));
   begin_stop(StopWhy::kFailure, false, std::move(reason));
 }

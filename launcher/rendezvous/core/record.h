@@ -125,7 +125,7 @@ struct JobRecord {
   std::optional<WallTime> join_until;     // where an order has given more time than --join-timeout
   std::optional<WallTime> backoff_until;  // kBackoff
   std::optional<StopRecord> stop;
-  std::optional<WallTime> parted;  // a worker of the generation first ended because its node leaves
+  std::optional<WallTime> parted;  // first sign that a node leaves the generation
   std::optional<RecoveryRecord> recovery;
   std::optional<RecoveredRecord> recovered;
 

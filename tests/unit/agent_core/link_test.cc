@@ -214,6 +214,25 @@ TEST_CASE("a lost stream leaves the workers alone, and the agent attaches again"
   CHECK(rig.sent<WorkerExited>()[0].age == 50ms);
 }
 
+TEST_CASE("a worker that the agent's signal ended before the agent heard of it was stopped by it") {
+  const auto reported = [](Duration apart, int signal) {
+    Rig rig(test_config());
+    rig.join();
+    rig.run_generation(0);
+    rig.step(LinkDown{"reset"});
+    rig.ended(1, Rig::killed(15));
+    rig.now = rig.now + apart;
+    rig.step(SignalReceived{signal});
+    rig.step(LinkUp{});
+    rig.accept();
+    return rig.sent<WorkerExited>().at(0).agent_signaled;
+  };
+  CHECK(reported(10ms, 15));
+  CHECK(reported(2s, 15));
+  CHECK_FALSE(reported(2001ms, 15));
+  CHECK_FALSE(reported(10ms, 2));
+}
+
 TEST_CASE("what happened while the stream was down is said after it is back") {
   Rig rig(test_config());
   rig.join();
@@ -350,6 +369,15 @@ TEST_CASE("a refused Join ends at once with the server's code and words") {
   CHECK(finish.exit_code == 2);
   CHECK(finish.exit_class == ExitClass::kUsage);
   CHECK(finish.text == "runs another program (host b)");
+}
+
+TEST_CASE("a server that leaves takes nobody in: that is a lost server") {
+  Rig rig(test_config());
+  rig.step(Started{});
+  rig.step(LinkUp{});
+  rig.said(JoinRefused{JoinRefused::Why::kNotAllowed, "the server is leaving", 76});
+  CHECK(rig.only<Finish>().exit_code == 76);
+  CHECK(rig.only<Finish>().exit_class == ExitClass::kServerLost);
 }
 
 TEST_CASE("a Join that comes too early is tried again, and the wait says what for") {
