@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <boost/asio/post.hpp>
+
 #include "agent/shell/agent_runner.h"
 #include "agent/shell/event_writer.h"
 #include "agent/shell/grpc_link.h"
@@ -244,6 +246,9 @@ class RunJob {
       const auto* notice = std::get_if<JobEventNotice>(&message.body);
       if (notice == nullptr) return;
       if (std::holds_alternative<event::ChaosMissed>(notice->event.body)) fault_unfired_ = true;
+      if (std::holds_alternative<event::NodeJoined>(notice->event.body)) {
+        boost::asio::post(loop_.context(), [this] { leave_if_told(); });
+      }
     });
   }
 
@@ -283,9 +288,8 @@ class RunJob {
         return;
       case Phase::kRunning:
         if (signal == SIGWINCH && !is_forwarded(signal)) return runner_->resize_terminals();
-        if (stop && !options_.policy.linger && !leaving_ && others_need_us(Need::kToGoOn)) {
-          leave(signal, [] {});
-        }
+        if (stop && !told_) told_ = signal;
+        leave_if_told();
         runner_->signal(signal);
         return;
       case Phase::kLingering:
@@ -294,6 +298,12 @@ class RunJob {
         return;
       case Phase::kEnded: return;
     }
+  }
+
+  // Also for those who come while our workers still save.
+  void leave_if_told() {
+    if (!told_ || options_.policy.linger || leaving_ || phase_ != Phase::kRunning) return;
+    if (others_need_us(Need::kToGoOn)) leave(*told_, [] {});
   }
 
   // Without an agent there are no workers: only who waits for us in a shell is to see it.
@@ -360,6 +370,7 @@ class RunJob {
   std::set<RunId> runs_before_;  // over when this process began
   bool fault_unfired_ = false;   // the agent names them
   bool job_over_ = false;
+  std::optional<int> told_;  // the first signal to stop
   bool leaving_ = false;
   bool suspended_ = false;  // by SIGTSTP while there was no agent
   int exit_code_ = kExitInternal;

@@ -230,6 +230,22 @@ class TwoNodesTest(TwoNodes):
         self.assertEqual(nodes[0].code(), 143, nodes[0].err)
         self.assertEqual(nodes[1].code(), 76, nodes[1].err)
 
+    def test_a_host_that_saves_takes_nobody_in_any_more(self):
+        saver = self.script("trap 'while [ ! -e saved ]; do sleep 0.01; done; exit 0' TERM\n"
+                            "touch ready.$LOCAL_RANK\nwhile :; do sleep 0.01; done\n", "saver.sh")
+        host = self.node(0, "--last-call", "0s", nnodes="1:2", program=saver)
+        until(lambda: all(os.path.exists(self.path(f"ready.{rank}")) for rank in range(2)),
+              "both workers' traps")
+        host.signal(signal.SIGTERM)
+        self.until_event(host, "node_left", node="n0")
+        late = self.node(1, nnodes="1:2", program=saver)
+        self.assertEqual(late.code(), 76, late.err)
+        self.assertIn("which hosts the server, was told to stop (SIGTERM)", late.err)
+        self.assertEqual(self.events(late, "worker_started"), [])
+        self.assertIsNone(host.popen.poll(), "it saves")
+        open(self.path("saved"), "w", encoding="utf-8").close()
+        self.assertEqual(host.code(), 143, host.err)
+
     def test_ctrl_c_on_both(self):
         nodes = [self.node(rank, *self.PATIENT, program=self.script("exec sleep 600\n"))
                  for rank in (0, 1)]
