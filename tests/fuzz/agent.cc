@@ -257,6 +257,7 @@ class Node {
       case 1: return say(Evicted{"you are lost"});
       case 2: return say(ServerLeaving{"bye"});
       case 3: return say(JoinRefused{JoinRefused::Why::kFull, "full", 2});
+      case 4: return say(JoinRefused{JoinRefused::Why::kNotYet, "still leaving", 75});
       default: return say(Stale{"heartbeat", known_});
     }
   }

@@ -46,7 +46,7 @@ void Node::start_agent() {
   config.stop_budget = 6s;
   config.seed = world_.rng.next();
   ++truth_.life;
-  truth_.processes.clear();
+  forget_processes();
   agent_ = std::make_unique<agent::Agent>(config);
   frozen_ = false;
   held_.clear();

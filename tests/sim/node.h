@@ -19,6 +19,9 @@ namespace muster::sim {
 class Node {
  public:
   Node(World& world, std::size_t index);
+  ~Node() { forget_processes(); }
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
 
   void start_agent();
   // kill -9: the agent is gone at once, its workers a moment later (guardian).
@@ -55,6 +58,7 @@ class Node {
   void connect(Duration delay);
   void dial(std::uint64_t token);
   void hold_port(Attempt attempt);
+  void forget_processes();
   void start_workers(const agent::StartWorkers& start);
   void sample_progress();
   void heed_stop_file(std::uint32_t local_rank);

@@ -7,8 +7,15 @@
 
 namespace muster::sim {
 
-void Node::start_workers(const agent::StartWorkers& start) {
+// What waits for a suspended one refers to it.
+void Node::forget_processes() {
+  for (const ProcessPtr& process : truth_.processes)
+    process->when_awake.clear();
   truth_.processes.clear();
+}
+
+void Node::start_workers(const agent::StartWorkers& start) {
+  forget_processes();
   for (const agent::WorkerPlan& plan : start.workers) {
     if (world_.chance(world_.options.exec_failure)) {
       agent::WorkerEnded ended;
@@ -153,6 +160,7 @@ void Node::end_leader(const ProcessPtr& process, ExitStatus status, Ending why) 
 
 void Node::tell_gone(const ProcessPtr& process) {
   if (process->alive()) return;
+  process->when_awake.clear();
   later(world_.between(0s, 2ms), [this, process] { post(agent::WorkerGone{process->local_rank}); });
 }
 

@@ -174,6 +174,8 @@ class Walk {
       case 1: return OutcomeNotice{Outcome{}};
       case 2: return ServerLeaving{"x"};
       case 3: return JoinRefused{};
+      case 4:
+      case 5: return JoinRefused{JoinRefused::Why::kNotYet, "still leaving", 75};
       default: return HeartbeatAck{below(40)};
     }
   }
