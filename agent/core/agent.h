@@ -99,6 +99,8 @@ struct WorkerEnded {
   std::int64_t pid = 0;
   ExitStatus status;
   bool oom = false;
+  // It ended before anything asked it to, whatever was ordered until this was told.
+  bool unasked = false;
   std::uint64_t order = 0;
   Duration run{0};
   std::uint64_t max_rss_bytes = 0;

@@ -84,7 +84,7 @@ void Agent::State::on(const WorkerEnded& ended) {
   // The stop file counts: it asked. A SIGKILL that we did not send is somebody else's.
   const bool killed_by_others = ended.status.kind == ExitStatus::Kind::kSignaled &&
                                 ended.status.value == kSigKill && !worker->ladder.killed();
-  report.torn_down = worker->ladder.begun() && !never_ran && !killed_by_others;
+  report.torn_down = worker->ladder.begun() && !never_ran && !killed_by_others && !ended.unasked;
   report.parting = report.torn_down && worker->parting;
   report.oom = ended.oom;
   report.agent_signaled = signal_ && ended.status.kind == ExitStatus::Kind::kSignaled &&

@@ -19,12 +19,13 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/shell/descendants.h"
+#include "agent/shell/end_batch.h"
 #include "agent/shell/worker_process.h"
 
 namespace muster::agent {
 
 struct Supervisor::State {
-  explicit State(boost::asio::io_context& context) : io(context) {}
+  explicit State(boost::asio::io_context& context) : io(context), end_batch(context) {}
 
   boost::asio::io_context& io;
   std::map<pid_t, std::shared_ptr<WorkerProcess::State>> workers;  // leaders not yet reaped
@@ -33,6 +34,7 @@ struct Supervisor::State {
   std::set<ProcessKey> given_up;                           // SIGKILL did not end them in time
   std::deque<std::weak_ptr<WorkerProcess::State>> spawns;  // the latest
   std::unique_ptr<SignalWatch> child_signal;
+  EndBatch end_batch;
   std::uint64_t next_order = 1;
   Duration kill_limit = 5s;
   bool started_any = false;
@@ -46,6 +48,8 @@ struct Supervisor::State {
   std::optional<pid_t> owner_of(const ProcessInfo& orphan);
   bool undecided();
   bool any_other_leader_lives(pid_t than) const;
+  // Leaders on the way out whose ends were not seen yet, and which nobody asked for.
+  std::set<pid_t> leaders_that_end() const;
   void bound_spawns(const std::shared_ptr<WorkerProcess::State>& latest);
 };
 
@@ -70,6 +74,8 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   pid_t leader = 0;
   Instant started;
   bool has_ended = false;
+  bool end_told = false;  // it may wait for others
+  bool expected = false;  // somebody asked for the end
   bool is_gone = false;
   bool closed = false;  // no callback any more
   bool killing = false;
@@ -86,7 +92,9 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   bool settle();
   void settle_later();
   void never_started(SpawnResult result);
+  void look_at_status_later();
   void read_status();
+  void tell_ended(WorkerExit exit);
   void check_gone();
   void look_again();
   void forget();

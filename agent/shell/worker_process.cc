@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <errno.h>
+#include <fstream>
 #include <optional>
 #include <set>
 #include <signal.h>
+#include <string_view>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -29,6 +31,18 @@ constexpr Duration kBlindPause = 50ms;
 // How long everything waits for one program to be loaded; then it is looked at now and then.
 constexpr Duration kSpawnPatience = 20ms;
 constexpr Duration kSpawnPause = 20ms;
+
+// ", traced by process 7"; empty: nobody does.
+std::string tracer_words(pid_t pid) {
+  constexpr std::string_view kName = "TracerPid:\t";
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with(kName)) continue;
+    const std::string tracer = line.substr(kName.size());
+    return tracer == "0" ? "" : ", traced by process " + tracer;
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -56,10 +70,12 @@ void Supervisor::State::children_changed() {
 }
 
 std::optional<pid_t> Supervisor::State::owner_of(const ProcessInfo& orphan) {
-  for (const auto& [pid, worker] : workers) {
-    if (orphan.session == pid || orphan.group == pid) return pid;
-  }
   const ProcessKey key = key_of(orphan);
+  for (const auto& [pid, worker] : workers) {
+    if (orphan.session != pid && orphan.group != pid) continue;
+    owners[key] = pid;  // it may be about to leave both
+    return pid;
+  }
   if (const auto known = owners.find(key); known != owners.end()) return known->second;
   for (const auto& [pid, worker] : workers) {
     const bool inside = worker->cgroup && worker->cgroup->holds(orphan.pid);
@@ -90,6 +106,17 @@ void Supervisor::State::bound_spawns(const std::shared_ptr<WorkerProcess::State>
   const auto first = spawns.front().lock();
   if (first && first->spawn) first->spawn->wait(kSpawnPatience);
   spawns.pop_front();
+}
+
+std::set<pid_t> Supervisor::State::leaders_that_end() const {
+  std::set<pid_t> pids;
+  for (const auto& [pid, worker] : workers) {
+    if (worker->has_ended || worker->expected || worker->spawn) continue;
+    const auto process = read_process(pid);
+    const bool ends = process && (process->exiting || process->state == 'Z');
+    if (ends) pids.insert(pid);
+  }
+  return pids;
 }
 
 bool Supervisor::State::any_other_leader_lives(pid_t than) const {
@@ -170,6 +197,13 @@ void WorkerProcess::State::never_started(SpawnResult result) {
   if (callbacks.gone) callbacks.gone();
 }
 
+void WorkerProcess::State::look_at_status_later() {
+  starter.expires_after(kBlindPause);
+  starter.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error && !self->closed && !self->has_ended) self->watch();
+  });
+}
+
 // Reads how the leader ended and leaves the zombie: it pins pid, group and session.
 void WorkerProcess::State::read_status() {
   if (!settle()) return;
@@ -178,22 +212,36 @@ void WorkerProcess::State::read_status() {
   const long result = ::syscall(SYS_waitid, P_PIDFD, descriptor.native_handle(), &info,
                                 WEXITED | WNOHANG | WNOWAIT, &usage);
   MUSTER_CHECK(result == 0);
-  if (info.si_pid == 0) return watch();
+  // A debugger's child first: it keeps what it traces from being reaped.
+  if (info.si_pid == 0) return look_at_status_later();
   has_ended = true;
   WorkerExit exit;
   exit.pid = leader;
   exit.wait_code = info.si_code;
   exit.wait_status = info.si_status;
   exit.status = decode_wait(info.si_code, info.si_status);
-  exit.order = supervisor->next_order++;
   exit.run = IoLoop::now() - started;
   exit.max_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+  exit.unasked = !expected;
+  if (!supervisor->end_batch.open() && exit.unasked && !exit.status.succeeded()) {
+    std::set<pid_t> others = supervisor->leaders_that_end();
+    if (!others.empty()) supervisor->end_batch.begin(std::move(others));
+  }
+  supervisor->end_batch.add(leader, exit.status, [weak = weak_from_this(), exit] {
+    const auto self = weak.lock();
+    if (self && !self->closed) self->tell_ended(exit);
+  });
+}
+
+void WorkerProcess::State::tell_ended(WorkerExit exit) {
+  exit.order = supervisor->next_order++;
+  end_told = true;
   if (callbacks.ended) callbacks.ended(exit);
   check_gone();
 }
 
 void WorkerProcess::State::check_gone() {
-  if (closed || is_gone || !has_ended) return;
+  if (closed || is_gone || !end_told) return;
   const std::uint64_t misses = missed_looks();
   supervisor->reap_orphans();
   // What is undecided ends with a SIGCHLD, and is looked at again.
@@ -297,9 +345,8 @@ void WorkerProcess::State::kill_for_good() {
 std::vector<ProcessInfo> WorkerProcess::State::unkilled() {
   std::vector<ProcessInfo> left;
   if (!has_ended) {
-    if (auto process = read_process(leader)) {
-      if (process->state != 'Z' && process->state != 'X') left.push_back(*process);
-    }
+    // A zombie whose status is not to be had yet is held by a debugger, if that lasts.
+    if (auto process = read_process(leader)) left.push_back(*process);
   }
   if (kill_scope == SignalScope::kLeader) return left;
   for (const ProcessInfo& process : below()) {
@@ -335,7 +382,7 @@ void WorkerProcess::State::give_up(const std::vector<ProcessInfo>& left) {
     supervisor->given_up.insert(key_of(process));
   if (std::exchange(reported, true) || !callbacks.unkillable) return;
   const ProcessInfo one = left.empty() ? ProcessInfo{.pid = leader} : left.front();
-  callbacks.unkillable(one.pid, std::string(1, one.state));
+  callbacks.unkillable(one.pid, std::string(1, one.state) + tracer_words(one.pid));
 }
 
 // ------------------------------------------------------------------ Supervisor
@@ -420,6 +467,9 @@ WorkerProcess::~WorkerProcess() {
 
 void WorkerProcess::signal(int signal, SignalScope scope, std::optional<Duration> patience) {
   state_->send(signal, scope, patience);
+}
+void WorkerProcess::expect_end() {
+  state_->expected = true;
 }
 pid_t WorkerProcess::pid() const {
   return state_->leader;

@@ -42,6 +42,7 @@ struct WorkerExit {
   int wait_code = 0;  // CLD_EXITED, CLD_KILLED, CLD_DUMPED; 0 for kExecFailed
   int wait_status = 0;
   std::uint64_t order = 0;  // rises over all workers of the Supervisor: who ended first
+  bool unasked = false;  // nobody had asked for it: see WorkerProcess::expect_end
   Duration run{0};
   std::uint64_t max_rss_bytes = 0;
 };
@@ -100,6 +101,9 @@ class WorkerProcess {
   // nothing in `scope` is left, or reported as unkillable after `patience`; a later call may only
   // bring that nearer. What was given up on is waited for by nobody again. No effect once gone.
   void signal(int signal, SignalScope scope, std::optional<Duration> patience = std::nullopt);
+
+  // Somebody asks for its end: it says nothing about that of others.
+  void expect_end();
 
   pid_t pid() const;   // 0: it never started
   bool alive() const;  // the leader runs

@@ -256,6 +256,7 @@ void WorkerSet::State::on_ended(const std::shared_ptr<Life>& life, const WorkerE
                       exit.status.value == SIGKILL && !life->kill_sent;
   event.oom = killed && oom_ledger.claim(oom_counter.read());
   event.order = exit.order;
+  event.unasked = exit.unasked;
   event.run = exit.run;
   event.max_rss_bytes = exit.max_rss_bytes;
   std::string complaint;
@@ -361,7 +362,10 @@ void WorkerSet::signal(const SignalWorker& order) {
   if (found == state_->lives.end()) return;
   Life& life = *found->second;
   if (life.gone || !life.process) return;
-  if (order.stops) life.stop_sent = true;
+  if (order.stops) {
+    life.stop_sent = true;
+    life.process->expect_end();
+  }
   if (order.signal == SIGKILL) life.kill_sent = true;
   life.process->signal(order.signal, order.scope, order.patience);
 }
@@ -369,6 +373,7 @@ void WorkerSet::signal(const SignalWorker& order) {
 void WorkerSet::write_stop_file(std::uint32_t local_rank) {
   const auto found = state_->lives.find(local_rank);
   if (found == state_->lives.end() || found->second->gone) return;
+  if (found->second->process) found->second->process->expect_end();
   const std::string& path = found->second->paths.stop_file;
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file.valid()) {

@@ -4,6 +4,8 @@
 import os
 import re
 import resource
+import signal
+import sys
 
 from harness import MusterCase, main, until
 
@@ -44,6 +46,61 @@ class FirstCause(MusterCase):
             with self.subTest(number=number, culprit=culprit):
                 rank, code, text = self.blamed(culprit, number)
                 self.assertEqual((rank, code), (culprit, 7), text)
+
+
+# Every rank holds a connection to the culprit, whose death closes it before the kernel tells anybody
+# that it has ended; peers abort over that, as NCCL's watchdog does.
+CONNECTED = """#!/usr/bin/env python3
+import os, resource, signal, socket, sys, time
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+folder, culprit, end = sys.argv[1], sys.argv[2], int(sys.argv[3])
+place = os.path.join(folder, "port")
+if os.environ["RANK"] == culprit:
+    door = socket.create_server(("127.0.0.1", 0))
+    with open(place + ".new", "w") as file:
+        print(door.getsockname()[1], file=file)
+    os.rename(place + ".new", place)
+    peers = [door.accept()[0] for _ in range(int(os.environ["WORLD_SIZE"]) - 1)]
+    open(os.path.join(folder, "connected"), "w").close()
+    while not os.path.exists(os.path.join(folder, "go")):
+        time.sleep(0.005)
+    if end > 0:
+        os._exit(end)
+    os.kill(os.getpid(), -end)
+while not os.path.exists(place):
+    time.sleep(0.005)
+with open(place) as file:
+    line = socket.create_connection(("127.0.0.1", int(file.read())))
+line.recv(1)
+os.kill(os.getpid(), signal.SIGABRT)
+"""
+
+
+class Connected(MusterCase):
+    def blamed(self, culprit, end, number):
+        folder = self.path(f"round.{number}")
+        os.mkdir(folder)
+        script = self.path("connected.py")
+        with open(script, "w", encoding="ascii") as file:
+            file.write(CONNECTED)
+        job = self.run_job("--standalone", "--nproc-per-node", str(RANKS), "--python",
+                           sys.executable, script, folder, str(culprit), str(end))
+        until(lambda: os.path.exists(os.path.join(folder, "connected")), "all connections")
+        until(lambda: self.events(job, "generation_running"), "all ranks")
+        with open(os.path.join(folder, "go"), "w", encoding="ascii"):
+            pass
+        code = job.code()
+        first = self.events(job, "generation_failed")[0]["first_cause"]
+        return first["rank"], code, job.err
+
+    def test_who_dies_is_named_and_not_who_aborts_over_it(self):
+        for number in range(ROUNDS):
+            culprit = number % RANKS
+            end = (-signal.SIGSEGV, -signal.SIGKILL, 7)[number % 3]
+            with self.subTest(number=number, culprit=culprit, end=end):
+                rank, code, text = self.blamed(culprit, end, number)
+                self.assertEqual((rank, code), (culprit, end if end > 0 else 128 - end), text)
+                self.assertRegex(text, r"first cause: rank \d+")
 
 
 class CoreDump(MusterCase):

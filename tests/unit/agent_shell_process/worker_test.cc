@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <ctime>
 #include <memory>
 #include <set>
 #include <signal.h>
 #include <string>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -172,6 +174,71 @@ TEST_CASE_METHOD(Fixture, "a stopped worker is killed") {
   CHECK(seen.exit.status.value == SIGKILL);
   CHECK(seen.unkillable == 0);
   check_nothing_left();
+}
+
+// Traces a process and never asks what becomes of it, as a debugger at its prompt.
+class Tracer {
+ public:
+  Tracer() {
+    REQUIRE(::pipe(order_.data()) == 0);
+    REQUIRE(::pipe(answer_.data()) == 0);
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    pid_t whom = 0;
+    if (::read(order_[0], &whom, sizeof whom) != sizeof whom) ::_exit(1);
+    const char done = ::ptrace(PTRACE_SEIZE, whom, nullptr, nullptr) == 0 ? 'y' : 'n';
+    if (::write(answer_[1], &done, 1) != 1) ::_exit(1);
+    for (;;)
+      ::pause();
+  }
+  ~Tracer() {
+    end();
+    for (const int fd : {order_[0], order_[1], answer_[0], answer_[1]})
+      ::close(fd);
+  }
+  Tracer(const Tracer&) = delete;
+  Tracer& operator=(const Tracer&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // False: this user may trace nobody.
+  bool seize(pid_t whom) {
+    char done = 'n';
+    REQUIRE(::write(order_[1], &whom, sizeof whom) == sizeof whom);
+    REQUIRE(::read(answer_[0], &done, 1) == 1);
+    return done == 'y';
+  }
+  void end() {
+    if (pid_ == 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+ private:
+  std::array<int, 2> order_{};
+  std::array<int, 2> answer_{};
+  pid_t pid_ = 0;
+};
+
+TEST_CASE("one that a debugger holds is given up with its name, and costs nothing meanwhile") {
+  starting_state();
+  Tracer tracer;  // a child from before: none of the supervisor's
+  IoLoop loop;
+  Supervisor supervisor(loop.context());
+  supervisor.set_kill_limit(300ms);
+  Observed seen;
+  const auto worker = supervisor.start(probe_request({"pause"}), seen.callbacks());
+  REQUIRE(run_until(loop, [&] { return seen.spawned == 1; }));
+  if (!tracer.seize(worker->pid())) return;
+  worker->signal(SIGKILL, SignalScope::kDescendants);
+  const std::clock_t before = std::clock();
+  REQUIRE(run_until(loop, [&] { return seen.unkillable == 1; }));
+  CHECK(std::clock() - before < CLOCKS_PER_SEC / 10);
+  CHECK(seen.stuck_state == "Z, traced by process " + std::to_string(tracer.pid()));
+  CHECK(seen.gone == 0);
+  tracer.end();
+  REQUIRE(run_until(loop, [&] { return seen.gone == 1; }));
+  CHECK(seen.exit.status.value == SIGKILL);
 }
 
 TEST_CASE_METHOD(Fixture, "one that is held up before it is the program holds up nobody else") {

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/shell/end_batch.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "proto/base/check.h"
+
+namespace muster::agent {
+
+int end_evidence(const ExitStatus& status) {
+  if (status.kind == ExitStatus::Kind::kExecFailed) return 0;
+  const bool signaled = status.kind == ExitStatus::Kind::kSignaled;
+  const int number = signaled ? status.value : status.value - 128;
+  if (number == SIGABRT || number == SIGPIPE) return 2;
+  if (status.succeeded()) return 3;
+  return signaled ? 0 : 1;
+}
+
+struct EndBatch::State : std::enable_shared_from_this<EndBatch::State> {
+  explicit State(boost::asio::io_context& io) : timer(io) {}
+
+  struct End {
+    int evidence = 0;
+    std::function<void()> tell;
+  };
+
+  boost::asio::steady_timer timer;
+  bool open = false;
+  std::set<pid_t> waits_for;
+  std::vector<End> ends;
+
+  void close() {
+    open = false;
+    timer.cancel();
+    waits_for.clear();
+    std::vector<End> told = std::exchange(ends, {});
+    std::stable_sort(told.begin(), told.end(),
+                     [](const End& a, const End& b) { return a.evidence < b.evidence; });
+    for (const End& end : told)
+      end.tell();
+  }
+};
+
+EndBatch::EndBatch(boost::asio::io_context& io) : state_(std::make_shared<State>(io)) {}
+
+EndBatch::~EndBatch() {
+  state_->timer.cancel();
+}
+
+bool EndBatch::open() const {
+  return state_->open;
+}
+
+void EndBatch::begin(std::set<pid_t> waits_for) {
+  MUSTER_CHECK(!state_->open && !waits_for.empty());
+  state_->open = true;
+  state_->waits_for = std::move(waits_for);
+  state_->timer.expires_after(kPatience);
+  state_->timer.async_wait([weak = std::weak_ptr(state_)](const boost::system::error_code& error) {
+    const auto state = weak.lock();
+    if (!error && state && state->open) state->close();
+  });
+}
+
+void EndBatch::add(pid_t pid, const ExitStatus& status, std::function<void()> tell) {
+  if (!state_->open) return tell();
+  state_->waits_for.erase(pid);
+  state_->ends.push_back({end_evidence(status), std::move(tell)});
+  if (state_->waits_for.empty()) state_->close();
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Workers that end together, in the order in which they are told.
+//
+// A worker that dies closes its sockets before the kernel says that it has ended, and a peer that
+// waits on one may fail over that, and have ended, first. So at the first end that nobody asked
+// for, whoever is on the way out already is waited for, and of all those the one with the best
+// evidence is told first: the kernel's signal for a crash, then an exit, then what is most often
+// the reaction to another's end (an abort, SIGPIPE). Among equals those come first that were on the
+// way out when the first end was seen.
+//
+// Thread rule: io thread only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <sys/types.h>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/core/agent.h"
+#include "proto/base/time.h"
+
+namespace muster::agent {
+
+// Less is better evidence that it was the first.
+int end_evidence(const ExitStatus& status);
+
+class EndBatch {
+ public:
+  // How long an end waits for others at most. Those that are waited for have freed their memory
+  // and close their files.
+  static constexpr Duration kPatience = 200ms;
+
+  explicit EndBatch(boost::asio::io_context& io);
+  ~EndBatch();
+  EndBatch(const EndBatch&) = delete;
+  EndBatch& operator=(const EndBatch&) = delete;
+
+  // No end waits: the next one may open a batch, or is told at once.
+  bool open() const;
+  // `waits_for`: pids of workers whose ends are to come. REQUIRES: not open, not empty.
+  void begin(std::set<pid_t> waits_for);
+  // `tell` is called once, later or in here, in its turn.
+  void add(pid_t pid, const ExitStatus& status, std::function<void()> tell);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace muster::agent

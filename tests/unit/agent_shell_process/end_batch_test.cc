@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/shell/end_batch.h"
+
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/agent_shell_process/harness.h"
+
+namespace muster::agent {
+namespace {
+
+ExitStatus by(int signal) {
+  return {ExitStatus::Kind::kSignaled, signal, false, ""};
+}
+ExitStatus code(int value) {
+  return {ExitStatus::Kind::kExited, value, false, ""};
+}
+
+struct Fixture {
+  void add(pid_t pid, const ExitStatus& status) {
+    batch.add(pid, status, [this, pid] { told.push_back(pid); });
+  }
+  IoLoop loop;
+  EndBatch batch{loop.context()};
+  std::vector<pid_t> told;
+};
+using Pids = std::vector<pid_t>;
+
+}  // namespace
+
+TEST_CASE("a crash is better evidence than an exit, and an exit than an abort") {
+  CHECK(end_evidence(by(11)) == end_evidence(by(9)));
+  CHECK(end_evidence(by(11)) < end_evidence(code(1)));
+  CHECK(end_evidence(code(1)) < end_evidence(by(6)));
+  CHECK(end_evidence(by(6)) == end_evidence(code(134)));  // through a shell
+  CHECK(end_evidence(by(6)) == end_evidence(by(13)));
+  CHECK(end_evidence(by(13)) < end_evidence(code(0)));
+}
+
+TEST_CASE_METHOD(Fixture, "an end that nobody waits with is told at once") {
+  add(1, by(6));
+  CHECK(told == Pids{1});
+}
+
+TEST_CASE_METHOD(Fixture, "ends wait for those on the way out, then the best evidence is first") {
+  batch.begin({4, 5});
+  add(2, by(6));
+  add(3, by(6));  // joins them, though nobody waited for it
+  add(4, code(7));
+  CHECK(told.empty());
+  add(5, by(11));
+  CHECK(told == Pids{5, 4, 2, 3});
+  CHECK_FALSE(batch.open());
+  add(6, code(0));
+  CHECK(told.back() == 6);
+}
+
+TEST_CASE_METHOD(Fixture, "one that does not come holds the others up for a moment only") {
+  batch.begin({4});
+  add(2, by(6));
+  add(3, code(1));
+  CHECK(told.empty());
+  REQUIRE(run_until(loop, [this] { return !told.empty(); }));
+  CHECK(told == Pids{3, 2});
+}
+
+}  // namespace muster::agent
