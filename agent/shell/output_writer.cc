@@ -6,7 +6,9 @@
 #include <condition_variable>
 #include <errno.h>
 #include <limits.h>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <poll.h>
 #include <signal.h>
 #include <string_view>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "agent/shell/write_all.h"
 
@@ -29,6 +32,7 @@ bool is_closed_for_good(int error) {
 }
 
 constexpr int kNoThreadPatienceMs = 100;
+constexpr Duration kNoThreadPause = 50ms;
 
 }  // namespace
 
@@ -42,6 +46,8 @@ struct OutputWriter::State {
   std::condition_variable finished;  // the thread is done
   boost::asio::io_context* io;       // null once the owner is gone: nobody to tell
   OutputSpool queue;
+  std::optional<OutputChunk> unfinished;  // of it, begun without a thread
+  std::unique_ptr<boost::asio::steady_timer> retry;
   std::function<void(std::uint64_t)> dropped;
   std::atomic<std::uint64_t> written{0};
   std::uint64_t chunk_end = 0;  // `written` when the chunk in hand is
@@ -51,7 +57,7 @@ struct OutputWriter::State {
   bool started = false;
   bool done = false;
 
-  // The thread, with the first bytes; where there is none to be had, the next bytes try again.
+  // The thread, with the first bytes; where there is none to be had, this is tried again.
   // REQUIRES: mutex held.
   static void start(const std::shared_ptr<State>& state) {
     if (std::exchange(state->started, true)) return;
@@ -68,23 +74,51 @@ struct OutputWriter::State {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
-  // Without a thread, at the end: what is taken at once, so that a node that has no process left
-  // can say so. REQUIRES: mutex held, not started.
-  void write_what_goes() {
-    while (!queue.empty()) {
-      const OutputChunk chunk = queue.pop();
+  // Without a thread: what is taken without waiting for it, so that a node that has no process
+  // left can say so, and its workers go on. REQUIRES: mutex held, not started.
+  void write_what_goes(int patience_ms) {
+    while (!queue.empty() || unfinished) {
+      if (!unfinished) unfinished = queue.pop();
+      OutputChunk& chunk = *unfinished;
       std::string_view rest = chunk.bytes;
-      while (!rest.empty() && chunk.target->fd >= 0) {
-        pollfd ready{chunk.target->fd, POLLOUT, 0};
-        if (::poll(&ready, 1, kNoThreadPatienceMs) <= 0) return;
-        // As much as a pipe that is ready takes without blocking (pipe(7)).
-        const ssize_t count =
-            ::write(chunk.target->fd, rest.data(), std::min<std::size_t>(rest.size(), PIPE_BUF));
-        if (count <= 0) return;
-        rest.remove_prefix(static_cast<std::size_t>(count));
-        written += static_cast<std::uint64_t>(count);
-      }
+      const bool waits = !chunk.target->rotating && !chunk.target->dead;
+      if (waits && !write_a_piece(chunk, patience_ms)) return;
+      if (waits && !chunk.bytes.empty()) continue;
+      const int error = waits ? 0 : write_chunk(chunk, rest);
+      account(chunk, error, rest);
+      unfinished.reset();
     }
+  }
+
+  // As much as a pipe that is ready takes without blocking (pipe(7)). False: it takes none now.
+  bool write_a_piece(OutputChunk& chunk, int patience_ms) {
+    pollfd ready{chunk.target->fd, POLLOUT, 0};
+    if (::poll(&ready, 1, patience_ms) <= 0) return false;
+    const std::size_t most = std::min<std::size_t>(chunk.bytes.size(), PIPE_BUF);
+    const ssize_t count = ::write(chunk.target->fd, chunk.bytes.data(), most);
+    if (count < 0 && errno != EINTR) chunk.target->dead = true;
+    if (count <= 0) return true;
+    chunk.bytes.erase(0, static_cast<std::size_t>(count));
+    written += static_cast<std::uint64_t>(count);
+    if (chunk.budget) chunk.budget->queued -= static_cast<std::size_t>(count);
+    return true;
+  }
+
+  // Called again until there is a thread, or nothing to write. REQUIRES: mutex held.
+  static void try_again_later(const std::shared_ptr<State>& state) {
+    if (state->io == nullptr || state->retry) return;
+    state->retry = std::make_unique<boost::asio::steady_timer>(*state->io, kNoThreadPause);
+    state->retry->async_wait([weak = std::weak_ptr(state)](const boost::system::error_code& error) {
+      const auto alive = weak.lock();
+      if (error || !alive) return;
+      const std::lock_guard lock(alive->mutex);
+      alive->retry.reset();
+      if (alive->closed || (alive->queue.empty() && !alive->unfinished)) return;
+      start(alive);
+      if (alive->started) return alive->changed.notify_one();
+      alive->write_what_goes(0);
+      try_again_later(alive);
+    });
   }
 
   // REQUIRES: mutex held, so that io cannot go away meanwhile.
@@ -95,9 +129,9 @@ struct OutputWriter::State {
   void run() {
     std::unique_lock lock(mutex);
     for (;;) {
-      changed.wait(lock, [this] { return closed || !queue.empty(); });
-      if (queue.empty()) break;
-      OutputChunk chunk = queue.pop();
+      changed.wait(lock, [this] { return closed || !queue.empty() || unfinished; });
+      if (queue.empty() && !unfinished) break;
+      OutputChunk chunk = unfinished ? *std::exchange(unfinished, std::nullopt) : queue.pop();
       chunk_end = written + chunk.bytes.size();
       busy = true;
       lock.unlock();
@@ -188,8 +222,9 @@ void OutputWriter::close() {
   std::unique_lock lock(state_->mutex);
   if (std::exchange(state_->closed, true)) return;
   state_->changed.notify_all();
+  state_->retry.reset();
   if (!state_->started) {
-    state_->write_what_goes();
+    state_->write_what_goes(kNoThreadPatienceMs);
   } else {
     state_->finished.wait_for(lock, std::chrono::milliseconds(100),
                               [this] { return state_->done; });
@@ -205,11 +240,12 @@ void OutputWriter::write(std::shared_ptr<OutputTarget> target, std::string bytes
   state_->queue.push({std::move(target), std::move(bytes), std::move(budget)});
   State::start(state_);
   state_->changed.notify_one();
+  if (!state_->started) State::try_again_later(state_);
 }
 
 bool OutputWriter::idle() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->queue.empty() && !state_->busy;
+  return state_->queue.empty() && !state_->unfinished && !state_->busy;
 }
 
 bool OutputWriter::nearly_full() const {
@@ -223,15 +259,17 @@ std::uint64_t OutputWriter::written() const {
 
 std::uint64_t OutputWriter::missing() {
   const std::lock_guard lock(state_->mutex);
-  const std::uint64_t in_hand = state_->busy ? state_->chunk_end - state_->written : 0;
+  const std::uint64_t in_hand = state_->busy         ? state_->chunk_end - state_->written
+                                : state_->unfinished ? state_->unfinished->bytes.size()
+                                                     : 0;
   return state_->queue.size() + in_hand + state_->queue.take_dropped();
 }
 
 void OutputWriter::when_idle(std::function<void()> idle) {
   const std::lock_guard lock(state_->mutex);
   if (!state_->queue.empty()) State::start(state_);
-  if (!state_->started) state_->write_what_goes();
-  if (state_->queue.empty() && !state_->busy) {
+  if (!state_->started) state_->write_what_goes(kNoThreadPatienceMs);
+  if (state_->queue.empty() && !state_->unfinished && !state_->busy) {
     state_->tell(std::move(idle));
   } else {
     state_->idle.push_back(std::move(idle));

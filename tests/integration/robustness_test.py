@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What a machine can run out of, and what a command line can hold: right outcome, clear words."""
+import glob
 import os
 import resource
 import signal
@@ -172,6 +173,23 @@ class Forks(MusterCase):
                 break
         self.assertEqual(codes[-1], 0, codes)
         self.assertIn(70, codes)
+
+
+    def test_logs_without_a_thread_to_write_them(self):
+        # Guardian, agent and worker: the agent gets no thread.
+        if os.getuid() != 0:
+            self.skipTest("root is needed to become a user without processes")
+        for path in (self.folder, self.scratch):
+            os.chmod(path, 0o777)
+        script = self.script("exec seq 200000\n")
+        job = Process(self, ["setpriv", "--reuid", "64239", "--clear-groups", "prlimit",
+                             "--nproc=3", MUSTER, "run", "--standalone", "--log-dir",
+                             self.path("logs"), "-r", "3", script],
+                      environment={"ASAN_OPTIONS": "detect_leaks=0"})
+        self.assertEqual(job.code(), 0, job.err)
+        (log,) = glob.glob(self.path("logs/*/run-*/**/stdout.log"), recursive=True)
+        with open(log, encoding="ascii") as file:
+            self.assertEqual(file.read().split(), [str(line) for line in range(1, 200001)])
 
 
 class Mounted(MusterCase):

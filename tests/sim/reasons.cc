@@ -57,14 +57,9 @@ std::optional<std::string> Reasons::stepped(const rendezvous::Event& event,
   for (const rendezvous::Action& action : actions) {
     if (const auto* persist = std::get_if<rendezvous::Persist>(&action)) {
       written(persist->record);
+      note_stop(stories_[persist->record.run], persist->record, now);
     } else if (const auto* emit = std::get_if<rendezvous::Emit>(&action)) {
       told(stories_[emit->run], emit->event, joins, now);
-    } else if (const auto* send = std::get_if<rendezvous::Send>(&action)) {
-      const auto* stop = std::get_if<StopOrder>(&send->message.body);
-      const auto story = stories_.find(send->message.envelope.run);
-      if (stop != nullptr && stop->planned && story != stories_.end()) {
-        story->second.crashes.stop_ordered(now);
-      }
     }
   }
   for (auto& [run, story] : stories_)
@@ -96,6 +91,14 @@ void Reasons::written(const rendezvous::JobRecord& record) {
   story.min_nodes = record.spec.min_nodes;
   story.max_nodes = record.spec.max_nodes;
   story.most = std::max(story.most, story.max_nodes);
+}
+
+// Also one that could be sent to nobody yet.
+void Reasons::note_stop(Story& story, const rendezvous::JobRecord& record, Instant now) {
+  using Why = rendezvous::StopWhy;
+  const bool announced =
+      record.stop && record.stop->why != Why::kFailure && record.stop->why != Why::kStateLost;
+  if (announced) story.crashes.stop_ordered(now);
 }
 
 void Reasons::told(Story& story, const JobEvent& event, bool joins, Instant now) {

@@ -53,6 +53,7 @@ class Reasons {
   void lost(Story& story, bool charged);
   void ordered(const rendezvous::Order& order, const std::vector<rendezvous::Action>& actions);
   void written(const rendezvous::JobRecord& record);
+  void note_stop(Story& story, const rendezvous::JobRecord& record, Instant now);
   void told(Story& story, const JobEvent& event, bool joins, Instant now);
   void scheduled(Story& story, const event::RestartScheduled& restart, bool joins);
   void formed(Story& story, Generation generation, const event::GenerationFormed& formed,
