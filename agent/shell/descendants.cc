@@ -263,16 +263,19 @@ std::string command_of(pid_t pid) {
   return text;
 }
 
-std::optional<bool> has_environment_entry(pid_t pid, const std::string& entry) {
+std::optional<std::string> environment_entry(pid_t pid, const std::string& name) {
   const auto text = read_file("/proc/" + std::to_string(pid) + "/environ", 4U << 20);
   if (!text) return std::nullopt;
   const std::string_view all(*text);
   for (std::size_t at = 0; at < all.size();) {
     const std::size_t end = std::min(all.find('\0', at), all.size());
-    if (all.substr(at, end - at) == entry) return true;
+    const std::string_view entry = all.substr(at, end - at);
+    if (entry.starts_with(name) && entry.substr(name.size()).starts_with('=')) {
+      return std::string(entry);
+    }
     at = end + 1;
   }
-  return false;
+  return std::nullopt;
 }
 
 bool signal_process(const ProcessInfo& process, int signal) {
@@ -292,13 +295,14 @@ bool signal_process(const ProcessInfo& process, int signal) {
 
 std::size_t kill_all_with_entry(const std::string& entry) {
   constexpr int kPasses = 8;
+  const std::string name = entry.substr(0, entry.find('='));
   std::set<ProcessKey> killed;
   for (int pass = 0; pass < kPasses; ++pass) {
     bool found_new = false;
     for (const pid_t pid : numeric_entries("/proc")) {
       const auto process = read_process(pid);
       if (!process || process->state == 'Z' || pid == ::getpid() || !is_ours(pid)) continue;
-      if (!has_environment_entry(pid, entry).value_or(false)) continue;
+      if (environment_entry(pid, name) != entry) continue;
       if (!signal_process(*process, SIGKILL)) continue;
       found_new = killed.insert(key_of(*process)).second || found_new;
     }

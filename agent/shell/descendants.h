@@ -57,9 +57,9 @@ std::vector<ProcessInfo> descendants_of(pid_t root, const std::set<pid_t>& excep
 // What it runs, as `ps` would show it, control characters as '?'; empty: not to be had.
 std::string command_of(pid_t pid);
 
-// Whether the environment that `pid` was started with holds the entry "NAME=value".
-// nullopt: not readable.
-std::optional<bool> has_environment_entry(pid_t pid, const std::string& entry);
+// The first entry "NAME=value" of that name in the environment that `pid` was started with.
+// nullopt: there is none, or it is not readable.
+std::optional<std::string> environment_entry(pid_t pid, const std::string& name);
 
 // Kills every process of this user that was started with the entry "NAME=value", again while there
 // is a new one; returns how many. For processes that have lost all their ancestors: reads all of

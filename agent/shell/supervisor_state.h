@@ -29,8 +29,10 @@ struct Supervisor::State {
 
   boost::asio::io_context& io;
   std::map<pid_t, std::shared_ptr<WorkerProcess::State>> workers;  // leaders not yet reaped
-  std::set<pid_t> bystanders;                              // children from before; never waited for
-  std::map<ProcessKey, pid_t> owners;                      // orphan -> worker
+  std::set<pid_t> bystanders;          // children from before; never waited for
+  std::map<ProcessKey, pid_t> owners;  // orphan -> worker
+  // The same of our own children, by pid: until we reap it no other process has it.
+  std::map<pid_t, pid_t> adopted;
   std::set<ProcessKey> given_up;                           // SIGKILL did not end them in time
   std::deque<std::weak_ptr<WorkerProcess::State>> spawns;  // the latest
   std::unique_ptr<SignalWatch> child_signal;
@@ -40,6 +42,14 @@ struct Supervisor::State {
   bool started_any = false;
   bool closed = false;
 
+  // Whose what was adopted and lives is.
+  struct Look {
+    std::set<pid_t> owners;  // leaders
+    bool unowned = false;    // something is nobody's
+    bool undecided = false;  // … may be somebody's still
+    bool blind = false;      // there may be more
+  };
+  Look look();
   // Children that are neither workers nor bystanders: adopted.
   std::vector<pid_t> orphans() const;
   void reap_orphans();
@@ -96,6 +106,7 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   void read_status();
   void tell_ended(WorkerExit exit);
   void check_gone();
+  void check_gone(const Supervisor::State::Look& seen);
   void look_again();
   void forget();
   void send(int signal, SignalScope scope, std::optional<Duration> patience);

@@ -5,7 +5,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fstream>
+#include <iterator>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <sys/stat.h>
 #include <time.h>
@@ -101,6 +104,11 @@ bool remove_job_cgroup(const std::string& job_group, Duration limit) {
   }
 }
 
+std::string control_groups_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/cgroup");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 std::shared_ptr<WorkerCgroup> WorkerCgroup::make(const std::string& job_group,
                                                  const std::string& name) {
   if (job_group.empty()) return nullptr;
@@ -125,12 +133,12 @@ UniqueFd WorkerCgroup::open() const {
   return UniqueFd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-bool WorkerCgroup::holds(pid_t pid) const {
+bool WorkerCgroup::is_among(const std::string& groups) const {
   // Paths may begin elsewhere there (a namespace); the job's name and the worker's are the end.
   const std::size_t job = path_.rfind('/', path_.rfind('/') - 1);
   const std::string tail = path_.substr(job) + "/";
-  std::ifstream groups("/proc/" + std::to_string(pid) + "/cgroup");
-  for (std::string line; std::getline(groups, line);) {
+  std::istringstream lines(groups);
+  for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("0::/") && (line + "/").find(tail) != std::string::npos) return true;
   }
   return false;

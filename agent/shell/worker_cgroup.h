@@ -33,6 +33,9 @@ std::string job_cgroup_path(const std::string& name, const std::string& proc = "
 // removes the groups. False: something is still there. A group that is not there is fine.
 bool remove_job_cgroup(const std::string& job_group, Duration limit);
 
+// What /proc says of a process's groups; empty: it is gone.
+std::string control_groups_of(pid_t pid);
+
 // The group of one worker's life.
 class WorkerCgroup {
  public:
@@ -48,8 +51,8 @@ class WorkerCgroup {
   UniqueFd open() const;
   // SIGKILL to everything in it.
   void kill() const;
-  // Whether this process is in it, or in a group below it.
-  bool holds(pid_t pid) const;
+  // Whether a process with these control_groups_of it is in it, or in a group below it.
+  bool is_among(const std::string& groups) const;
   const std::string& path() const { return path_; }
 
  private:

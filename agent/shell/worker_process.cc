@@ -28,6 +28,7 @@ namespace {
 
 // Between two looks where /proc cannot be read for want of descriptors or memory.
 constexpr Duration kBlindPause = 50ms;
+const std::string kMarkerName = "MUSTER_RUN_DIR";
 // How long everything waits for one program to be loaded; then it is looked at now and then.
 constexpr Duration kSpawnPatience = 20ms;
 constexpr Duration kSpawnPause = 20ms;
@@ -57,33 +58,62 @@ std::vector<pid_t> Supervisor::State::orphans() const {
 }
 
 void Supervisor::State::reap_orphans() {
-  for (const pid_t orphan : orphans())
-    ::waitpid(orphan, nullptr, WNOHANG);
+  for (const pid_t orphan : orphans()) {
+    if (::waitpid(orphan, nullptr, WNOHANG) == orphan) adopted.erase(orphan);
+  }
 }
 
+// One look for all of them: with many workers and what they leave behind, a look each time for each
+// is what a stop would be spent on.
 void Supervisor::State::children_changed() {
-  reap_orphans();
+  const Look seen = look();
   // A copy: callbacks may start and destroy workers.
   const std::map<pid_t, std::shared_ptr<WorkerProcess::State>> now = workers;
   for (const auto& [pid, worker] : now)
-    worker->check_gone();
+    worker->check_gone(seen);
+}
+
+Supervisor::State::Look Supervisor::State::look() {
+  Look seen;
+  const std::uint64_t misses = missed_looks();
+  reap_orphans();
+  for (const pid_t pid : orphans()) {
+    if (const auto known = adopted.find(pid); known != adopted.end()) {
+      seen.owners.insert(known->second);  // it was not to be reaped
+      continue;
+    }
+    const auto orphan = read_process(pid);
+    if (!orphan || orphan->state == 'Z' || orphan->state == 'X') continue;
+    if (const std::optional<pid_t> owner = owner_of(*orphan)) {
+      seen.owners.insert(*owner);
+    } else if (orphan->exiting) {
+      // It has lost what tells its owner, and its children are not ours yet.
+      seen.undecided = true;
+    } else {
+      seen.unowned = true;
+    }
+  }
+  seen.blind = missed_looks() != misses;
+  return seen;
 }
 
 std::optional<pid_t> Supervisor::State::owner_of(const ProcessInfo& orphan) {
   const ProcessKey key = key_of(orphan);
-  for (const auto& [pid, worker] : workers) {
-    if (orphan.session != pid && orphan.group != pid) continue;
-    owners[key] = pid;  // it may be about to leave both
-    return pid;
+  const auto found = [&](pid_t leader) {
+    owners[key] = leader;  // it may be about to leave what tells it
+    if (orphan.parent == ::getpid()) adopted[orphan.pid] = leader;
+    return leader;
+  };
+  if (const auto known = owners.find(key); known != owners.end()) return found(known->second);
+  for (const pid_t leader : {orphan.session, orphan.group}) {
+    if (workers.contains(leader)) return found(leader);
   }
-  if (const auto known = owners.find(key); known != owners.end()) return known->second;
+  const std::string groups = control_groups_of(orphan.pid);
+  const std::string entry = environment_entry(orphan.pid, kMarkerName).value_or("");
   for (const auto& [pid, worker] : workers) {
-    const bool inside = worker->cgroup && worker->cgroup->holds(orphan.pid);
-    if (!inside && worker->marker.empty()) continue;
-    if (inside || has_environment_entry(orphan.pid, worker->marker).value_or(false)) {
-      owners[key] = pid;
-      return pid;
-    }
+    const bool inside = worker->cgroup && worker->cgroup->is_among(groups);
+    if (!inside && (entry.empty() || worker->marker != entry)) continue;
+    return found(pid);
   }
   return std::nullopt;
 }
@@ -133,6 +163,8 @@ std::vector<ProcessInfo> WorkerProcess::State::below() {
     if (process.state != 'Z' && process.state != 'X') found.push_back(process);
   };
   for (const pid_t pid : supervisor->orphans()) {
+    const auto known = supervisor->adopted.find(pid);
+    if (known != supervisor->adopted.end() && known->second != leader) continue;
     const auto orphan = read_process(pid);
     if (!orphan) continue;
     const std::optional<pid_t> owner = supervisor->owner_of(*orphan);
@@ -242,12 +274,16 @@ void WorkerProcess::State::tell_ended(WorkerExit exit) {
 
 void WorkerProcess::State::check_gone() {
   if (closed || is_gone || !end_told) return;
-  const std::uint64_t misses = missed_looks();
-  supervisor->reap_orphans();
-  // What is undecided ends with a SIGCHLD, and is looked at again.
-  const bool alone = supervisor->orphans().empty();
-  if (!alone && (supervisor->undecided() || !below().empty())) return;
-  if (missed_looks() != misses) return look_again();  // who knows what else is there
+  check_gone(supervisor->look());
+}
+
+void WorkerProcess::State::check_gone(const Supervisor::State::Look& seen) {
+  if (closed || is_gone || !end_told) return;
+  // What is undecided ends with a SIGCHLD, and is looked at again. Whose it is that nobody can
+  // tell: it belongs to whichever worker goes last.
+  const bool last = !supervisor->any_other_leader_lives(leader);
+  if (seen.undecided || seen.owners.contains(leader) || (seen.unowned && last)) return;
+  if (seen.blind) return look_again();  // who knows what else is there
   MUSTER_CHECK(::waitpid(leader, nullptr, WNOHANG) == leader);
   forget();
   is_gone = true;
@@ -268,7 +304,9 @@ void WorkerProcess::State::look_again() {
 // The pid may be reused from here on.
 void WorkerProcess::State::forget() {
   supervisor->workers.erase(leader);
-  std::erase_if(supervisor->owners, [this](const auto& entry) { return entry.second == leader; });
+  const auto ours = [this](const auto& entry) { return entry.second == leader; };
+  std::erase_if(supervisor->owners, ours);
+  std::erase_if(supervisor->adopted, ours);
   boost::system::error_code ignored;
   descriptor.close(ignored);
   timer.cancel();
