@@ -88,7 +88,10 @@ absl::Status TerminationLog::write(const TerminationFacts& facts) {
 }
 
 void TerminationLog::clear() {
-  if (written_) static_cast<void>(write_over(path_, ""));
+  struct stat info {};
+  const bool stale = !path_.empty() && ::stat(path_.c_str(), &info) == 0 &&
+                     S_ISREG(info.st_mode) && info.st_size > 0;
+  if (written_ || stale) static_cast<void>(write_over(path_, ""));
 }
 
 }  // namespace muster::agent

@@ -19,6 +19,7 @@
 #include "agent/shell/agent_runner.h"
 #include "agent/shell/event_writer.h"
 #include "agent/shell/grpc_link.h"
+#include "agent/shell/guardian.h"
 #include "agent/shell/io_loop.h"
 #include "agent/shell/run_directory.h"
 #include "agent/shell/scratch.h"
@@ -328,6 +329,7 @@ class RunJob {
     if (server_ == nullptr || job_over_ || leaving_) return end(result.exit_code);
     const bool wait = result.outcome.has_value() || options_.policy.linger;
     if (wait) {
+      watch_guardian();
       if (!result.outcome && !options_.quiet && others_need_us()) {
         say("the server stays until the job ends (--linger)");
       }
@@ -337,6 +339,18 @@ class RunJob {
     leaving_ = true;
     server_->stop(cat("node ", plan_.node, ", which hosts the server, has left"),
                   [this] { end(result_->exit_code); });
+  }
+
+  // The agent, which did so far, is gone.
+  void watch_guardian() {
+    guardian_watch_ = std::make_unique<agent::GuardianWatch>(
+        loop_.context(), guarded_.guardian, [this](const std::string& reason) {
+          if (leaving_) return;
+          leaving_ = true;
+          say(reason);
+          server_->stop(cat("node ", plan_.node, ", which hosts the server: ", reason),
+                        [this] { end(kExitInternal); });
+        });
   }
 
   void end(int exit_code) {
@@ -371,6 +385,7 @@ class RunJob {
   bool fault_unfired_ = false;   // the agent names them
   bool job_over_ = false;
   std::optional<int> told_;  // the first signal to stop
+  std::unique_ptr<agent::GuardianWatch> guardian_watch_;
   bool leaving_ = false;
   bool suspended_ = false;  // by SIGTSTP while there was no agent
   int exit_code_ = kExitInternal;

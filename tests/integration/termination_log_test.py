@@ -52,6 +52,11 @@ class TerminationLog(MusterCase):
                          "--max-restarts", "1")
         self.assertEqual(job.code(), 0, job.err)
         self.assertEqual(self.read("termination"), "")
+        # What an earlier run left is not this one's.
+        self.assertEqual(self.start("exit 3\n").code(), 3)
+        self.assertNotEqual(self.read("termination"), "")
+        self.assertEqual(self.start("exit 0\n").code(), 0)
+        self.assertEqual(self.read("termination"), "")
 
 
 if __name__ == "__main__":

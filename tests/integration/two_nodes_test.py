@@ -246,6 +246,20 @@ class TwoNodesTest(TwoNodes):
         open(self.path("saved"), "w", encoding="utf-8").close()
         self.assertEqual(host.code(), 143, host.err)
 
+    def test_a_host_that_lingers_ends_with_its_guardian(self):
+        worker = self.script("exec sleep 600\n")
+        host = self.node(0, "--linger", "--last-call", "0s", nnodes="1:2", program=worker)
+        self.until_event(host, "generation_running", generation=0)
+        other = self.node(1, "--last-call", "0s", "--grow", "now", "--grow-interval", "0s",
+                          nnodes="1:2", program=worker)
+        self.until_event(other, "generation_running")
+        host.signal(signal.SIGTERM)
+        until(lambda: "the server stays until the job ends" in host.err, "the lingering server")
+        agent = host.agent()
+        os.kill(host.pid, signal.SIGKILL)
+        until(lambda: not alive(agent), "the agent's end")
+        self.assertEqual(other.code(), 76, other.err)
+
     def test_ctrl_c_on_both(self):
         nodes = [self.node(rank, *self.PATIENT, program=self.script("exec sleep 600\n"))
                  for rank in (0, 1)]
