@@ -267,6 +267,7 @@ struct Agent::State {
   Instant signal_counted_at_;
   std::uint32_t signals_counted_ = 0;
   std::optional<Leave> leave_;
+  Instant leave_at_;  // when it was decided
   std::optional<Outcome> outcome_;
   bool job_finished_emitted_ = false;
   std::set<NodeName> left_;  // members of the generation that have left the job

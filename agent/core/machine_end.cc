@@ -74,7 +74,10 @@ void Agent::State::note_same_signal() {
   for (Worker& worker : workers_) {
     if (!worker.ended() || now_ - *worker.ended_at > kSameSignalWindow) continue;
     const ExitStatus& status = worker.report.status;
-    const bool by_it = status.kind == ExitStatus::Kind::kSignaled && status.value == *signal_;
+    const bool exits = status.kind == ExitStatus::Kind::kExited;
+    const bool by_it = exits
+                           ? status.value == 128 + *signal_
+                           : status.kind == ExitStatus::Kind::kSignaled && status.value == *signal_;
     if (by_it && !worker.report.torn_down) worker.report.agent_signaled = true;
   }
 }
@@ -108,7 +111,8 @@ Duration Agent::State::kill_patience() const {
 
 void Agent::State::leave(int signal, std::string reason) {
   if (!leave_) {
-    leave_ = Leave{signal, std::move(reason)};
+    leave_ = Leave{signal, std::move(reason), Duration{0}};
+    leave_at_ = now_;
     for (Worker& worker : workers_)
       worker.parting = !worker.ended() && !worker.ladder.begun();
   }
@@ -118,6 +122,7 @@ void Agent::State::leave(int signal, std::string reason) {
 void Agent::State::send_leave() {
   if (!leave_ || link_.left || !link_.usable()) return;
   link_.left = true;
+  leave_->age = now_ - leave_at_;
   send(assignment_.generation, *leave_);
 }
 

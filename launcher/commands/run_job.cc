@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "agent/shell/agent_runner.h"
 #include "agent/shell/event_writer.h"
@@ -247,9 +247,6 @@ class RunJob {
       const auto* notice = std::get_if<JobEventNotice>(&message.body);
       if (notice == nullptr) return;
       if (std::holds_alternative<event::ChaosMissed>(notice->event.body)) fault_unfired_ = true;
-      if (std::holds_alternative<event::NodeJoined>(notice->event.body)) {
-        boost::asio::post(loop_.context(), [this] { leave_if_told(); });
-      }
     });
   }
 
@@ -301,10 +298,14 @@ class RunJob {
     }
   }
 
-  // Also for those who come while our workers still save.
+  // Also for those who come, or come back over a new stream, while our workers still save.
   void leave_if_told() {
     if (!told_ || options_.policy.linger || leaving_ || phase_ != Phase::kRunning) return;
-    if (others_need_us(Need::kToGoOn)) leave(*told_, [] {});
+    if (others_need_us(Need::kToGoOn)) return leave(*told_, [] {});
+    leave_timer_.expires_after(100ms);
+    leave_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) leave_if_told();
+    });
   }
 
   // Without an agent there are no workers: only who waits for us in a shell is to see it.
@@ -385,6 +386,7 @@ class RunJob {
   bool fault_unfired_ = false;   // the agent names them
   bool job_over_ = false;
   std::optional<int> told_;  // the first signal to stop
+  boost::asio::steady_timer leave_timer_{loop_.context()};
   std::unique_ptr<agent::GuardianWatch> guardian_watch_;
   bool leaving_ = false;
   bool suspended_ = false;  // by SIGTSTP while there was no agent

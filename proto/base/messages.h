@@ -117,6 +117,7 @@ struct StopConfirmed {
 struct Leave {
   int signal = 0;      // what the agent was told to stop by; 0: by other means
   std::string reason;  // in words
+  Duration age{0};     // since it was told so, by the agent's clock
   bool operator==(const Leave&) const = default;
 };
 

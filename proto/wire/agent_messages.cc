@@ -194,9 +194,11 @@ StopConfirmed get(const v1::StopConfirmed& from, Border&) {
 void put(const Leave& from, v1::AgentMessage& message) {
   message.mutable_leave()->set_signal(from.signal);
   message.mutable_leave()->set_reason(cut(from.reason));
+  message.mutable_leave()->set_age_ns(from.age.count());
 }
 Leave get(const v1::Leave& from, Border& border) {
-  return {border.between("signal", from.signal(), 0, 64), border.text("reason", from.reason())};
+  return {border.between("signal", from.signal(), 0, 64), border.text("reason", from.reason()),
+          border.duration("age_ns", from.age_ns())};
 }
 
 void put(const ChaosFired& from, v1::AgentMessage& message) {

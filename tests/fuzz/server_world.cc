@@ -237,7 +237,9 @@ void ServerWorld::said_by(Node& node) {
     case 5:
       node.back.workers_running = false;
       return say(node, StopConfirmed{}, node.stop.value_or(node.known.generation));
-    case 6: return say(node, Leave{input_.coin() ? 15 : 0, "told to"}, node.known.generation);
+    case 6:
+      return say(node, Leave{input_.coin() ? 15 : 0, "told to", Duration{0}},
+                 node.known.generation);
     case 7: return say(node, OutcomeSeen{}, node.known.generation);
     case 8: return say(node, ChaosFired{input_.below(3), std::nullopt}, node.known.generation);
     default: return beat(node);

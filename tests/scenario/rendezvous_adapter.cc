@@ -18,7 +18,7 @@
 //   started LABEL… · stopped LABEL… · seen LABEL… · drop LABEL…
 //   exited LABEL rank= code= | signal= | exec=ERRNO torn= parting= oom= signaled= secondary=
 //   order= age= tail=
-//   leave LABEL signal=TERM · fired LABEL fault= rank= · beat LABEL step= checkpoint= age=
+//   leave LABEL signal=TERM age= · fired LABEL fault= rank= · beat LABEL step= checkpoint= age=
 //   mute LABEL… · unmute LABEL…         its automatic heartbeats (1 s; acks are not shown)
 //   stop id= by= · scale min= max= · drain NODE · rerun     as an operator asks
 //   leaving reason= · stalled by= (of time that is not counted) · view · tick ·
@@ -493,7 +493,8 @@ Transcript RendezvousAdapter::rest(Command& command, Instant now) {
     const std::string name = command.need_word("label");
     if (need(name, command) == nullptr) return {};
     const auto signal = command.text("signal");
-    return say(name, Leave{signal ? signal_number(*signal).value_or(0) : 0, "told to"}, now);
+    const Duration age = command.duration("age").value_or(Duration{0});
+    return say(name, Leave{signal ? signal_number(*signal).value_or(0) : 0, "told to", age}, now);
   }
   if (what == "fired") {
     const std::string name = command.need_word("label");

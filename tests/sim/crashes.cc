@@ -25,9 +25,9 @@ void Crashes::formed(Generation generation, Instant now) {
 
 void Crashes::heard(const AgentMessage& message, Instant now) {
   const NodeName& node = message.envelope.node;
-  if (std::holds_alternative<Leave>(message.body)) {
+  if (const auto* leave = std::get_if<Leave>(&message.body)) {
     leavers_.insert(node);
-    sign(now);
+    sign(now - std::clamp(leave->age, Duration{0}, now - formed_));
   }
   const auto* exited = std::get_if<WorkerExited>(&message.body);
   if (exited != nullptr && message.envelope.generation == generation_) {

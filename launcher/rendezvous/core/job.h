@@ -315,7 +315,7 @@ class Job {
   bool try_settle();
   bool is_stop(const Cause& cause) const;
   bool follows_a_stop(const Cause& cause) const;
-  void note_parting(const Member& member, int signal);
+  void note_parting(const Member& member, int signal, Instant left);
   bool may_excuse(const Cause& cause, const Verdict& settled) const;
   bool ended_by_leaves() const;
   std::optional<Instant> evidence_due(const Cause& cause) const;

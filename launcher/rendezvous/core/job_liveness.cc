@@ -77,14 +77,17 @@ bool Job::on(Member& member, const Envelope&, const Leave& leave) {
   touch(name);
   const int signal = leave.signal > 0 && leave.signal <= kLastSignal ? leave.signal : 0;
   ++picture_version_;
+  // On a stream that was broken meanwhile it comes late; no leave is older than its agent is here.
+  const Instant since = life_ ? life_->committed_at : started_at_;
+  const Instant left = now_ - std::clamp(leave.age, Duration{0}, now_ - since);
   if (signal > 0) {
-    leaves_.emplace_back(now_, signal);
+    leaves_.emplace_back(left, signal);
     forget_leaves();
   }
   publish_event(node_event(name, event::NodeLeft{event::NodeLeft::Why::kLeave}));
   if (!anyone_remains()) last_leave_signal_ = signal;
   if (phase_ == Phase::kPreparing && round_->chosen.contains(name)) reopen_round();
-  if (signal > 0) note_parting(member, signal);
+  if (signal > 0) note_parting(member, signal, left);
   // With its ranks finished it takes nothing with it.
   if (!works_in_life(member) || all_done(name)) return true;
   std::string reason = "node " + name + " leaves";

@@ -47,13 +47,13 @@ bool Job::is_stop(const Cause& cause) const {
 
 // A node of the generation leaves by `signal`, of which its workers may have heard first: the
 // leave began with the first of them that it ended.
-void Job::note_parting(const Member& member, int signal) {
+void Job::note_parting(const Member& member, int signal, Instant left) {
   if (!life_ || life_->ended) return;
   const NodeName& node = member.facts.name;
-  if (works_in_life(member) && !all_done(node)) life_->parted_at = earlier(life_->parted_at, now_);
+  if (works_in_life(member) && !all_done(node)) life_->parted_at = earlier(life_->parted_at, left);
   for (const Cause& cause : life_->causes) {
     const bool by_it = cause.failure.node == node && ended_by(cause.failure, signal) &&
-                       now_ - cause.happened <= kSameSignal;
+                       left <= cause.happened + kSameSignal;
     if (by_it) life_->parted_at = earlier(life_->parted_at, cause.happened);
   }
 }

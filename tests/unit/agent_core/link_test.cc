@@ -215,12 +215,12 @@ TEST_CASE("a lost stream leaves the workers alone, and the agent attaches again"
 }
 
 TEST_CASE("a worker that the agent's signal ended before the agent heard of it was stopped by it") {
-  const auto reported = [](Duration apart, int signal) {
+  const auto reported = [](Duration apart, int signal, ExitStatus end = Rig::killed(15)) {
     Rig rig(test_config());
     rig.join();
     rig.run_generation(0);
     rig.step(LinkDown{"reset"});
-    rig.ended(1, Rig::killed(15));
+    rig.ended(1, end);
     rig.now = rig.now + apart;
     rig.step(SignalReceived{signal});
     rig.step(LinkUp{});
@@ -231,6 +231,20 @@ TEST_CASE("a worker that the agent's signal ended before the agent heard of it w
   CHECK(reported(2s, 15));
   CHECK_FALSE(reported(2001ms, 15));
   CHECK_FALSE(reported(10ms, 2));
+  CHECK(reported(10ms, 15, Rig::code(143)));
+  CHECK_FALSE(reported(10ms, 15, Rig::code(1)));
+}
+
+TEST_CASE("a Leave says how long ago the agent was told") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(0);
+  rig.step(LinkDown{"reset"});
+  rig.step(SignalReceived{15});
+  rig.now = rig.now + 330ms;
+  rig.step(LinkUp{});
+  rig.accept();
+  CHECK(rig.sent<Leave>().at(0).age == 330ms);
 }
 
 TEST_CASE("what happened while the stream was down is said after it is back") {

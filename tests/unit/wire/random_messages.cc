@@ -324,7 +324,7 @@ AgentMessage RandomMessages::agent_message(std::size_t alternative) {
     }
     case 4: out.body = worker_exited(); break;
     case 5: out.body = StopConfirmed{coin()}; break;
-    case 6: out.body = Leave{static_cast<int>(number(65)), text()}; break;
+    case 6: out.body = Leave{static_cast<int>(number(65)), text(), duration()}; break;
     case 7:
       out.body = ChaosFired{number(99), maybe<std::uint32_t>([&] { return number(1000); })};
       break;
