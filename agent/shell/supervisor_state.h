@@ -56,7 +56,6 @@ struct Supervisor::State {
   void children_changed();
   // The worker whose descent `orphan` is: by session or group, else by control group or marker.
   std::optional<pid_t> owner_of(const ProcessInfo& orphan);
-  bool undecided();
   bool any_other_leader_lives(pid_t than) const;
   // Leaders on the way out whose ends were not seen yet, and which nobody asked for.
   std::set<pid_t> leaders_that_end() const;

@@ -118,16 +118,6 @@ std::optional<pid_t> Supervisor::State::owner_of(const ProcessInfo& orphan) {
   return std::nullopt;
 }
 
-// One that is about to end has lost what tells its owner, and its children are not ours yet.
-bool Supervisor::State::undecided() {
-  const std::vector<pid_t> all = orphans();
-  return std::any_of(all.begin(), all.end(), [this](pid_t pid) {
-    const auto orphan = read_process(pid);
-    const bool ends = orphan && orphan->exiting && orphan->state != 'Z' && orphan->state != 'X';
-    return ends && !owner_of(*orphan);
-  });
-}
-
 // Each has a stack and a copy of the environment.
 void Supervisor::State::bound_spawns(const std::shared_ptr<WorkerProcess::State>& latest) {
   constexpr std::size_t kAtOnce = 32;
@@ -374,7 +364,7 @@ void WorkerProcess::State::kill_for_good() {
   kill_scope = SignalScope::kDescendants;
   for (int attempt = 0; attempt < kTries; ++attempt) {
     kill_pass(kill_scope);
-    if (reported || (!supervisor->undecided() && unkilled().empty())) return;
+    if (reported || (!supervisor->look().undecided && unkilled().empty())) return;
     std::this_thread::sleep_for(1ms);
   }
 }
