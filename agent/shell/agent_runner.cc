@@ -44,8 +44,16 @@ bool AgentRunner::State::stops(int signal) const {
 
 void AgentRunner::State::signal_arrived(int number) {
   told_to_stop |= stops(number);
-  if (number == SIGWINCH) console.resize_terminals();
+  if (number == SIGWINCH) resize_terminals();
   post(SignalReceived{number});
+}
+
+void AgentRunner::State::resize_terminals() {
+  for (const std::uint32_t local_rank : console.resize_terminals())
+    workers->signal(SignalWorker{.local_rank = local_rank,
+                                 .signal = SIGWINCH,
+                                 .scope = SignalScope::kGroup,
+                                 .stops = false});
 }
 
 // Carrying out an action may make an event at once (a port is held): it waits its turn, so that
@@ -193,7 +201,7 @@ void AgentRunner::signal(int number) {
 }
 
 void AgentRunner::resize_terminals() {
-  state_->console.resize_terminals();
+  state_->resize_terminals();
 }
 
 AgentView AgentRunner::view() const {

@@ -64,6 +64,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
 
   void watch_world();
   void signal_arrived(int number);
+  void resize_terminals();
   bool stops(int signal) const;
   void post(Event event);
   void step(const Event& event);

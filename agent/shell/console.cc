@@ -284,7 +284,6 @@ WorkerEnds Console::open_worker(const WorkerOutput& plan) {
   WorkerEnds ends;
   ends.out_fd = state_->open_stream(plan, worker, false, ends);
   ends.err_fd = state_->open_stream(plan, worker, true, ends);
-  ends.controlling_terminal = worker.out_is_terminal;
   return ends;
 }
 
@@ -359,17 +358,16 @@ std::string Console::missing_in_logs() const {
   return state_->logs->missing();
 }
 
-void Console::resize_terminals() {
+std::vector<std::uint32_t> Console::resize_terminals() {
+  std::vector<std::uint32_t> resized;
   for (auto& [local_rank, worker] : state_->workers) {
-    // stdout last: it is the controlling terminal, so the worker hears of its size by a signal, and
-    // then finds both changed.
-    if (worker.err && worker.err_is_terminal && !worker.err->has_ended()) {
-      copy_terminal_size(state_->config.stdout_fd, worker.err->source());
-    }
-    if (worker.out && worker.out_is_terminal && !worker.out->has_ended()) {
-      copy_terminal_size(state_->config.stdout_fd, worker.out->source());
-    }
+    const bool out = worker.out && worker.out_is_terminal && !worker.out->has_ended();
+    const bool err = worker.err && worker.err_is_terminal && !worker.err->has_ended();
+    if (out) copy_terminal_size(state_->config.stdout_fd, worker.out->source());
+    if (err) copy_terminal_size(state_->config.stdout_fd, worker.err->source());
+    if (out || err) resized.push_back(local_rank);
   }
+  return resized;
 }
 
 ConsoleCounters Console::counters() const {

@@ -79,10 +79,9 @@ struct WorkerOutput {
 struct WorkerEnds {
   UniqueFd out;
   UniqueFd err;
-  bool controlling_terminal = false;  // pty mode: `out` is one
-  int out_fd = -1;                    // what to give to spawn; may be an inherited descriptor
-  int err_fd = -1;                    // -1: /dev/null
-  int error = 0;                      // errno where a pipe could not be had: nothing to start with
+  int out_fd = -1;  // what to give to spawn; may be an inherited descriptor
+  int err_fd = -1;  // -1: /dev/null
+  int error = 0;    // errno where a pipe could not be had: nothing to start with
 };
 
 struct ConsoleCounters {
@@ -135,8 +134,9 @@ class Console {
   // The same of log files; it has been shown.
   std::string missing_in_logs() const;
 
-  // The terminal's size changed (SIGWINCH): hands it on to workers' terminals.
-  void resize_terminals();
+  // The terminal's size changed (SIGWINCH): hands it on to workers' terminals, which tell nobody,
+  // being no session's. Returns whose have it now, by local rank.
+  std::vector<std::uint32_t> resize_terminals();
 
   ConsoleCounters counters() const;
 

@@ -94,7 +94,6 @@ std::unique_ptr<Spawn> Spawn::begin(const SpawnRequest& request) {
   plan.stdio[0] = request.stdio.in;
   plan.stdio[1] = request.stdio.out;
   plan.stdio[2] = request.stdio.err;
-  plan.controlling_terminal = request.stdio.controlling_terminal;
   plan.parent = ::getpid();
   plan.start = &state->start;
   plan.limits = state->start.limits.data();

@@ -29,8 +29,6 @@ struct StdioPlan {
   int in = -1;
   int out = -1;
   int err = -1;
-  // `out` is a terminal to become the controlling one of the new session.
-  bool controlling_terminal = false;
 };
 
 struct SpawnRequest {

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -139,7 +138,6 @@ RAW int run_child(void* argument) {
   // The parent died before the line above took effect: nobody would ever kill us.
   if (call(SYS_getppid) != plan->parent) fail(plan, -ESRCH, "the agent died");
   arrange_stdio(plan);
-  if (plan->controlling_terminal) call(SYS_ioctl, 1, TIOCSCTTY, 0);
   for (int which = 0; which < RLIM_NLIMITS; ++which) {
     if ((plan->changed_limits >> which & 1U) == 0) continue;
     call(SYS_prlimit64, 0, which, &plan->limits[which], nullptr);

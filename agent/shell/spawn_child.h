@@ -25,7 +25,6 @@ struct ChildPlan {
   char* const* argv = nullptr;
   char* const* environment = nullptr;
   int stdio[3] = {-1, -1, -1};
-  bool controlling_terminal = false;
   pid_t parent = 0;
   const StartingState* start = nullptr;
   const rlimit* limits = nullptr;       // start->limits

@@ -199,7 +199,7 @@ void WorkerSet::State::launch(const std::shared_ptr<Life>& life, const WorkerOut
   request.cgroup =
       WorkerCgroup::make(parts.options.job_cgroup,
                          std::filesystem::path(life->paths.folder).filename());  // unique as well
-  request.spawn.stdio = {in.fd, ends.out_fd, ends.err_fd, ends.controlling_terminal};
+  request.spawn.stdio = {in.fd, ends.out_fd, ends.err_fd};
   request.spawn.start = parts.options.start;
   life->process = supervisor.start(request, callbacks_of(life));
 }

@@ -15,8 +15,13 @@ namespace muster::launcher {
 // What the agent of `slots` workers may have open at once.
 std::uint64_t open_files_needed(std::uint32_t slots);
 
-// An error where not even the hard limit allows it; the message names both numbers.
-absl::Status check_open_files(std::uint32_t slots, const rlimit& limit);
+// Numbers that open files it was started with take beyond the standard three; 0: none, or it cannot
+// be told.
+std::uint64_t open_files_inherited();
+
+// An error where not even the hard limit allows it beside the `inherited` ones; the message names
+// the numbers.
+absl::Status check_open_files(std::uint32_t slots, std::uint64_t inherited, const rlimit& limit);
 
 // Raises this process's own soft limit as far as it needs and may: for its workers and, where it
 // may host the server, for `nodes` others. Workers get the limit of the start back.

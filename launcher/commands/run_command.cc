@@ -99,7 +99,7 @@ int make_plan(CommandLine& line, RunPlan& plan) {
   check_filter(plan, line);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    const absl::Status enough = check_open_files(plan.slots, files);
+    const absl::Status enough = check_open_files(plan.slots, open_files_inherited(), files);
     if (!enough.ok()) return refuse(cat("--nproc-per-node: ", enough.message()));
   }
   plan.host = host_name();

@@ -34,6 +34,18 @@ class OpenFiles(MusterCase):
             self.assertEqual(self.read(f"soft.{rank}").strip(), "12")
             self.assertEqual(self.read(f"hard.{rank}").strip(), str(hard))
 
+    def test_inherited_ones_up_to_the_soft_limit_are_made_room_for(self):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if hard != resource.RLIM_INFINITY and hard < 512:
+            self.skipTest(f"the hard limit of open files here is {hard}")
+        program = ("import os, sys; [os.dup2(0, n) for n in range(3, 250)]; "
+                   "os.execv(sys.argv[1], sys.argv[1:])")
+        wrapper = self.script(f"ulimit -Sn 256\nexec {sys.executable} -c '{program}' {MUSTER} "
+                              "run --standalone --nproc-per-node 4 -t 3 --log-dir "
+                              f"{self.path('logs')} /bin/true\n", "many.sh")
+        job = Process(self, [wrapper])
+        self.assertEqual(job.code(), 0, job.err)
+
     def test_what_is_asked_for_is_enough(self):
         needed = 32 + 7 * 8
         job = self.under(f"ulimit -n {needed}", "--nproc-per-node", "8", "-t", "3", "--log-dir",

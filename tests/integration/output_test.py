@@ -100,6 +100,23 @@ class Terminal(MusterCase):
         # One that is drawn in place: its '\r' comes without the '\n' of a line's end.
         self.assertRegex(job.out, r"\[\d\] step \d of rank \d\r[^\n]")
 
+    def test_with_pty_what_a_worker_leaves_behind_has_its_grace_and_its_terminal(self):
+        job = self.run_job("--standalone", "--console", "pty", "--exit-grace", "250s", self.script(
+            "(until [ -e go ]; do sleep 0.01; done; echo late) &\n"
+            "exit 0\n"))
+        until(lambda: "they have 250s" in job.err, "the line about what runs on")
+        open(self.path("go"), "w", encoding="utf-8").close()
+        self.assertEqual(job.code(), 0, job.err)
+        self.assertTrue(job.out.endswith("late\n"), job.out)
+
+    def test_with_pty_a_password_can_be_asked_for(self):
+        worker = self.python("import getpass\nprint('got', getpass.getpass('key: '))\n")
+        job = self.run_at_terminal("--console", "pty", worker)
+        job.until_shown("key: ")
+        job.type("secret")
+        job.until_shown("got secret")
+        self.assertEqual(job.code(), 0, job.out)
+
     def test_with_pty_off_a_terminal_output_is_the_workers_bytes(self):
         worker = self.python("import sys\n"
                              "print('terminal', sys.stdout.isatty())\n"

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A terminal for a worker's output (--console pty), so that programs behave as if watched. Its
-// line discipline adds nothing: what the worker writes comes out byte for byte.
+// line discipline adds nothing: what the worker writes comes out byte for byte. It is no session's
+// controlling terminal: the kernel hangs such a one up when the session's leader ends, under the
+// hands of what the worker left behind, which has its grace.
 //
 // Thread rule: any thread.
 #pragma once

@@ -67,7 +67,6 @@ struct ConsoleFixture {
     WorkerEnds ends = console->open_worker(output);
     request.spawn.stdio.out = ends.out_fd;
     request.spawn.stdio.err = ends.err_fd;
-    request.spawn.stdio.controlling_terminal = ends.controlling_terminal;
     observed.push_back(std::make_unique<Observed>());
     workers.push_back(supervisor->start(request, observed.back()->callbacks()));
   }

@@ -336,7 +336,7 @@ TEST_CASE_METHOD(ConsoleFixture, "in pty mode programs see a terminal of the rig
   size.ws_col = 99;
   ::ioctl(out.theirs.get(), TIOCSWINSZ, &size);
   open(ConsoleMode::kPty, 1, out.theirs.get(), err.theirs.get());
-  start(shell_request(std::string(PROBE) + " show | grep ttys; stty size </dev/tty; "
+  start(shell_request(std::string(PROBE) + " show | grep ttys; stty size <&2; "
                                            "[ -t 1 ] && [ -t 2 ] && echo yes; echo e >&2"),
         rank_output(0));
   finish(out, err);

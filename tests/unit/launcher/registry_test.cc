@@ -158,10 +158,25 @@ TEST_CASE("process start times") {
 TEST_CASE("the limit of open files, against the workers") {
   const std::uint64_t needed = open_files_needed(4);
   CHECK(open_files_needed(5) > needed);
-  CHECK(check_open_files(4, {.rlim_cur = 1, .rlim_max = needed}).ok());
-  const absl::Status little = check_open_files(4, {.rlim_cur = 8, .rlim_max = needed - 1});
+  CHECK(check_open_files(4, 0, {.rlim_cur = 1, .rlim_max = needed}).ok());
+  const absl::Status little = check_open_files(4, 0, {.rlim_cur = 8, .rlim_max = needed - 1});
   CHECK(little.message() == cat("4 workers need ", needed, " open files, the limit here is ",
                                 needed - 1, " (ulimit -Hn)"));
+  CHECK(check_open_files(4, 9, {.rlim_cur = 8, .rlim_max = needed + 9}).ok());
+  const absl::Status taken = check_open_files(4, 9, {.rlim_cur = 8, .rlim_max = needed + 8});
+  CHECK(taken.message() == cat("4 workers need ", needed,
+                               " open files beside those it was started with, up to number 11, "
+                               "the limit here is ",
+                               needed + 8, " (ulimit -Hn)"));
+}
+
+TEST_CASE("inherited open files are counted by their numbers") {
+  const std::uint64_t before = open_files_inherited();
+  const int high = static_cast<int>(before) + 40;
+  REQUIRE(::dup2(0, high) == high);
+  CHECK(open_files_inherited() == static_cast<std::uint64_t>(high) + 1 - 3);
+  ::close(high);
+  CHECK(open_files_inherited() == before);
 }
 
 TEST_CASE("which addresses are ours, and where to listen for a name") {
