@@ -33,6 +33,7 @@ enum class SignalScope : std::uint8_t {
   kLeader,       // the worker process alone
   kGroup,        // its process group
   kDescendants,  // everything below it, however it re-parented
+  kBeyondGroup,  // of these, what has left its process group
 };
 
 // Environment as data; std::map keeps it ordered and free of doubles.
@@ -60,6 +61,7 @@ struct AgentConfig {
   std::optional<Duration> exit_grace;  // for what ended workers left behind; nullopt: stop_grace
   Duration stop_budget = 30s;          // the agent itself signalled: signal to exit
   std::vector<int> forward_signals;    // passed on without stopping
+  std::vector<int> more_stop_signals;  // the agent stops on these, besides HUP, INT, QUIT, TERM
 
   std::uint16_t master_port_low = 20000;
   std::uint16_t master_port_high = 28999;

@@ -11,8 +11,6 @@ constexpr int kCldExited = 1;
 constexpr int kCldKilled = 2;
 constexpr int kCldDumped = 3;
 
-constexpr std::size_t kTailBytes = 4096;
-
 }  // namespace
 
 ExitStatus decode_wait(int wait_code, int wait_status) {
@@ -32,40 +30,6 @@ ExitStatus exec_failed(int error, const std::string& path, const std::string& re
   status.value = error;
   status.detail = path + ": " + reason;
   return status;
-}
-
-FailureKind failure_kind(const ExitStatus& status, bool oom) {
-  MUSTER_CHECK(!status.succeeded());
-  if (status.kind == ExitStatus::Kind::kExecFailed) return FailureKind::kSpawn;
-  if (oom) return FailureKind::kOom;
-  return status.kind == ExitStatus::Kind::kSignaled ? FailureKind::kSignal : FailureKind::kExit;
-}
-
-Failure to_failure(const WorkerExited& report, const NodeName& node) {
-  Failure failure;
-  failure.kind = failure_kind(report.status, report.oom);
-  failure.node = node;
-  failure.rank = report.rank;
-  failure.local_rank = report.local_rank;
-  if (report.pid != 0) failure.pid = report.pid;
-  switch (report.status.kind) {
-    case ExitStatus::Kind::kExited: failure.exit_code = report.status.value; break;
-    case ExitStatus::Kind::kSignaled:
-      failure.signal = report.status.value;
-      failure.core_dumped = report.status.core_dumped;
-      break;
-    case ExitStatus::Kind::kExecFailed:
-      failure.exit_code = spawn_exit_code(report.status.value);
-      break;
-  }
-  failure.detail = report.status.detail;
-  failure.stderr_tail = report.stderr_tail.size() <= kTailBytes
-                            ? report.stderr_tail
-                            : report.stderr_tail.substr(report.stderr_tail.size() - kTailBytes);
-  failure.error_file = report.error_file;
-  failure.secondary = report.secondary;
-  failure.torn_down = report.torn_down;
-  return failure;
 }
 
 int exit_code_of(const Outcome& outcome, ExitCodeMode mode) {

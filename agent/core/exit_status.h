@@ -16,12 +16,6 @@ ExitStatus decode_wait(int wait_code, int wait_status);
 // An exec that failed with `error` (an errno value); `path` names the program.
 ExitStatus exec_failed(int error, const std::string& path, const std::string& reason);
 
-// REQUIRES: !status.succeeded().
-FailureKind failure_kind(const ExitStatus& status, bool oom);
-
-// A failed worker as the first-cause record. REQUIRES: !report.status.succeeded().
-Failure to_failure(const WorkerExited& report, const NodeName& node);
-
 // The exit code of this process for the job's outcome: kFlat turns every code that a worker
 // chose into 1 and leaves Muster's own codes as they are.
 int exit_code_of(const Outcome& outcome, ExitCodeMode mode);

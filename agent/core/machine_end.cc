@@ -8,6 +8,7 @@
 
 #include "agent/core/exit_status.h"
 #include "agent/core/machine.h"
+#include "proto/base/failure.h"
 
 namespace muster::agent {
 namespace {
@@ -33,6 +34,13 @@ constexpr Duration kShortGrace = 2s;
 constexpr Duration outcome_wait(std::uint32_t signals) {
   return signals <= 1 ? 500ms : signals == 2 ? 250ms : 100ms;
 }
+// How long a node whose workers are gone tries to tell a server that is away that it leaves: a
+// server that starts again is back by then. Untold, the others take it for lost. TERM is how
+// schedulers stop a node, and they give it time; behind the other signals somebody waits.
+constexpr Duration telling_limit(std::optional<int> signal) {
+  return !signal || *signal == kSigTerm ? 10s : 500ms;
+}
+constexpr Duration kTellingLineAfter = 1s;
 
 }  // namespace
 
@@ -73,11 +81,7 @@ void Agent::State::on(const SignalReceived& received) {
 void Agent::State::note_same_signal() {
   for (Worker& worker : workers_) {
     if (!worker.ended() || now_ - *worker.ended_at > kSameSignalWindow) continue;
-    const ExitStatus& status = worker.report.status;
-    const bool exits = status.kind == ExitStatus::Kind::kExited;
-    const bool by_it = exits
-                           ? status.value == 128 + *signal_
-                           : status.kind == ExitStatus::Kind::kSignaled && status.value == *signal_;
+    const bool by_it = ending_signal(worker.report.status) == *signal_;
     if (by_it && !worker.report.torn_down) worker.report.agent_signaled = true;
   }
 }
@@ -122,6 +126,7 @@ void Agent::State::leave(int signal, std::string reason) {
 void Agent::State::send_leave() {
   if (!leave_ || link_.left || !link_.usable()) return;
   link_.left = true;
+  link_.left_before = heartbeat_sequence_ + 1;
   leave_->age = now_ - leave_at_;
   send(assignment_.generation, *leave_);
 }
@@ -161,6 +166,7 @@ void Agent::State::said(const Envelope& /*envelope*/, const OutcomeNotice& notic
 }
 
 void Agent::State::said(const Envelope& /*envelope*/, const Evicted& evicted) {
+  sent_away_ = true;
   kill_workers();
   if (evicted.drained) {
     end_with({kExitStopped, ExitClass::kStopped, std::nullopt,
@@ -201,8 +207,40 @@ std::optional<Instant> Agent::State::outcome_wait_end() const {
   return *idle_since_ + outcome_wait(signals_counted_);
 }
 
+// Until when the end waits for a stream on which to say that this node leaves; nullopt: it was
+// said, or nobody is there to hear it. Who signals twice does not want to wait for that.
+std::optional<Instant> Agent::State::telling_end() const {
+  const bool own_end =
+      end_ && (end_->exit_class == ExitClass::kSignal || end_->exit_class == ExitClass::kUnfit);
+  const bool untold = leave_ && own_end && ever_accepted_ && !link_.left && !leave_heard_;
+  if (!untold || sent_away_ || server_left_ || lease_over_ || outcome_ || signals_counted_ > 1) {
+    return std::nullopt;
+  }
+  const Duration budget = std::max(config_.stop_budget - kBudgetReserve, Duration{0});
+  return (signal_ ? signaled_at_ : leave_at_) + std::min(telling_limit(signal_), budget);
+}
+
+// When the wait for that is worth a line; nullopt: it was said, or there is no wait.
+std::optional<Instant> Agent::State::telling_line_at() const {
+  if (!telling_since_ || telling_said_ || !telling_end()) return std::nullopt;
+  return *telling_since_ + kTellingLineAfter;
+}
+
+bool Agent::State::still_tells() {
+  const std::optional<Instant> end = telling_end();
+  if (!end || now_ >= *end) return false;
+  if (!telling_since_) telling_since_ = now_;
+  if (const auto line = telling_line_at(); line && now_ >= *line) {
+    telling_said_ = true;
+    say(Severity::kWarning, "no stream to the server; trying for " + whole_seconds(*end - now_) +
+                                " to tell it that this node leaves (a second signal ends it)");
+  }
+  return true;
+}
+
 void Agent::State::finish_if_over() {
   if (!end_ || any_not_over()) return;
+  if (still_tells()) return;
   if (!idle_since_) idle_since_ = now_;
   if (const auto end = outcome_wait_end(); end && now_ < *end) return;
   release_port();

@@ -94,6 +94,7 @@ void Agent::State::link_failed(std::string reason) {
   if (link_.accepted) say(Severity::kInfo, "lost the stream to the server: " + reason);
   link_.state = Link::State::kClosed;
   link_.accepted = false;
+  link_.left = false;
   link_.history.reason = std::move(reason);
   link_.history.sent_away = false;
   ++link_.failures;
@@ -101,9 +102,11 @@ void Agent::State::link_failed(std::string reason) {
 }
 
 // Once the end is settled another stream is worth it only for a node that leaves: the others wait
-// for the confirmation that its workers are gone.
+// for its word that it does, and for the confirmation that its workers are gone.
 bool Agent::State::reconnects() const {
-  return !end_ || (leave_ && ever_accepted_ && any_not_over());
+  if (!end_) return true;
+  const auto telling = telling_end();
+  return (leave_ && ever_accepted_ && any_not_over()) || (telling && now_ < *telling);
 }
 
 Duration Agent::State::retry_delay() {
@@ -187,6 +190,7 @@ void Agent::State::said(const Envelope& /*envelope*/, const JoinRefused& refused
     link_.history.sent_away = true;
     return;
   }
+  sent_away_ = true;
   kill_workers();
   const bool server_leaves = refused.exit_code == kExitServerLost;
   end_with({refused.exit_code, server_leaves ? ExitClass::kServerLost : ExitClass::kUsage,
@@ -194,6 +198,7 @@ void Agent::State::said(const Envelope& /*envelope*/, const JoinRefused& refused
 }
 
 void Agent::State::said(const Envelope& /*envelope*/, const HeartbeatAck& ack) {
+  if (link_.left && ack.sequence >= link_.left_before) leave_heard_ = true;
   while (!heartbeats_.empty() && heartbeats_.front().first <= ack.sequence) {
     if (heartbeats_.front().first == ack.sequence) {
       answered_at_ = std::max(answered_at_, heartbeats_.front().second);

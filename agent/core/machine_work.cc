@@ -3,9 +3,9 @@
 // The workers of this node: what they did, and stopping them.
 #include <algorithm>
 
-#include "agent/core/exit_status.h"
 #include "agent/core/machine.h"
 #include "proto/base/check.h"
+#include "proto/base/failure.h"
 
 namespace muster::agent {
 namespace {
@@ -90,6 +90,7 @@ void Agent::State::on(const WorkerEnded& ended) {
   report.agent_signaled = signal_ && ended.status.kind == ExitStatus::Kind::kSignaled &&
                           ended.status.value == *signal_ &&
                           now_ - signaled_at_ <= kSameSignalWindow;
+  report.stops_agent = stops_agent(ending_signal(ended.status));
   report.order = ended.order;
   report.run = ended.run;
   report.max_rss_bytes = ended.max_rss_bytes;
@@ -103,6 +104,11 @@ void Agent::State::on(const WorkerEnded& ended) {
   emit_exit(*worker);
   report_exit(*worker);
   if (failed) react_to_failure(*worker);
+}
+
+bool Agent::State::stops_agent(int signal) const {
+  const auto& more = config_.more_stop_signals;
+  return is_stop_signal(signal) || std::find(more.begin(), more.end(), signal) != more.end();
 }
 
 void Agent::State::emit_exit(const Worker& worker) {

@@ -40,10 +40,13 @@ std::vector<StopLadder::Order> StopLadder::due(Instant now) {
     const SignalScope scope = leader_ended_ ? SignalScope::kDescendants : scope_;
     orders.push_back({signal_, scope});
     signaled_ = true;
-    rest_signaled_ = scope != SignalScope::kLeader;
+    group_signaled_ = scope != SignalScope::kLeader;
+    rest_signaled_ = scope == SignalScope::kDescendants;
   }
   if (signaled_ && leader_ended_ && !rest_signaled_) {
-    orders.push_back({signal_, SignalScope::kDescendants});
+    // Nobody is told twice.
+    orders.push_back(
+        {signal_, group_signaled_ ? SignalScope::kBeyondGroup : SignalScope::kDescendants});
     rest_signaled_ = true;
   }
   return orders;

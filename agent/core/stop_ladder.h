@@ -6,8 +6,9 @@
 //
 //   begin ──signal_at──> signal (leader or group) ──kill_at──> SIGKILL group, then descendants
 //                          │
-//                          └ leader ends, others live on: signal to all that descends from it,
-//                            its group and what left the group; rest of the grace
+//                          └ leader ends, others live on: signal to all that descends from it
+//                            and was not told yet, its group and what left the group; rest of
+//                            the grace
 //
 // SIGKILL is ordered once; the shell repeats it until nothing is left or reports the worker
 // unkillable.
@@ -62,8 +63,9 @@ class StopLadder {
   bool begun_ = false;
   bool closed_ = false;
   bool leader_ended_ = false;
-  bool signaled_ = false;       // the wanted signal left
-  bool rest_signaled_ = false;  // … for more than the leader
+  bool signaled_ = false;        // the wanted signal left
+  bool group_signaled_ = false;  // … for the leader's group too
+  bool rest_signaled_ = false;   // … for all that descends from it
   bool killed_ = false;
   int signal_ = kSigTerm;
   SignalScope scope_ = SignalScope::kLeader;

@@ -40,6 +40,7 @@ const char* scope_word(SignalScope scope) {
     case SignalScope::kLeader: return "the process";
     case SignalScope::kGroup: return "its group";
     case SignalScope::kDescendants: return "all below it";
+    case SignalScope::kBeyondGroup: return "all below it beyond its group";
   }
   return "";
 }

@@ -2,27 +2,18 @@
 #include "agent/shell/end_batch.h"
 
 #include <algorithm>
-#include <csignal>
 #include <utility>
 
 #include "proto/base/check.h"
+#include "proto/base/failure.h"
 
 namespace muster::agent {
-
-int end_evidence(const ExitStatus& status) {
-  if (status.kind == ExitStatus::Kind::kExecFailed) return 0;
-  const bool signaled = status.kind == ExitStatus::Kind::kSignaled;
-  const int number = signaled ? status.value : status.value - 128;
-  if (number == SIGABRT || number == SIGPIPE) return 2;
-  if (status.succeeded()) return 3;
-  return signaled ? 0 : 1;
-}
 
 struct EndBatch::State : std::enable_shared_from_this<EndBatch::State> {
   explicit State(boost::asio::io_context& io) : timer(io) {}
 
   struct End {
-    int evidence = 0;
+    int rank = 0;  // less is told first
     std::function<void()> tell;
   };
 
@@ -37,7 +28,7 @@ struct EndBatch::State : std::enable_shared_from_this<EndBatch::State> {
     waits_for.clear();
     std::vector<End> told = std::exchange(ends, {});
     std::stable_sort(told.begin(), told.end(),
-                     [](const End& a, const End& b) { return a.evidence < b.evidence; });
+                     [](const End& a, const End& b) { return a.rank < b.rank; });
     for (const End& end : told)
       end.tell();
   }
@@ -67,7 +58,9 @@ void EndBatch::begin(std::set<pid_t> waits_for) {
 void EndBatch::add(pid_t pid, const ExitStatus& status, std::function<void()> tell) {
   if (!state_->open) return tell();
   state_->waits_for.erase(pid);
-  state_->ends.push_back({end_evidence(status), std::move(tell)});
+  // A success is nobody's cause: it comes last.
+  const int rank = status.succeeded() ? 3 : static_cast<int>(evidence_of(status));
+  state_->ends.push_back({rank, std::move(tell)});
   if (state_->waits_for.empty()) state_->close();
 }
 

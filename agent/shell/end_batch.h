@@ -27,9 +27,6 @@
 
 namespace muster::agent {
 
-// Less is better evidence that it was the first.
-int end_evidence(const ExitStatus& status);
-
 class EndBatch {
  public:
   // How long an end waits for others at most. Those that are waited for have freed their memory

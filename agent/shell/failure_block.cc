@@ -7,6 +7,7 @@
 
 #include "agent/core/stop_ladder.h"
 #include "agent/shell/error_file.h"
+#include "proto/base/failure.h"
 
 namespace muster::agent {
 
@@ -16,20 +17,25 @@ constexpr std::size_t kVictimsShown = 16;
 constexpr std::size_t kTailLines = 20;
 
 std::string signal_meaning(int number) {
-  static constexpr std::array<std::pair<int, std::string_view>, 13> kMeanings{
+  static constexpr std::array<std::pair<int, std::string_view>, 18> kMeanings{
       {{1, "its terminal or its parent hung up"},
        {2, "interrupted"},
        {3, "told to quit"},
        {4, "illegal instruction"},
+       {5, "a breakpoint, or a check of the compiler's, without a debugger"},
        {6, "it aborted itself"},
        {7, "bus error: memory behind a mapping is missing, often a full /dev/shm"},
        {8, "arithmetic error"},
        {9, "killed"},
+       {10, "a signal for the program's own use, which it does not handle"},
        {11, "invalid memory access"},
+       {12, "a signal for the program's own use, which it does not handle"},
        {13, "wrote to a pipe that nobody reads"},
+       {14, "a timer that it had set itself"},
        {15, "told to terminate"},
        {24, "CPU time limit exceeded"},
-       {25, "file size limit exceeded"}}};
+       {25, "file size limit exceeded"},
+       {31, "a system call that is not allowed here, often by a seccomp profile"}}};
   for (const auto& [value, meaning] : kMeanings) {
     if (value == number) return std::string(meaning);
   }
@@ -91,6 +97,10 @@ std::string quoted_tail(std::string_view tail) {
 }
 
 std::string victim_words(const Failure& victim) {
+  // What the kernel stops it for was its own doing, even if it had been told to stop.
+  if (victim.torn_down && is_own_fault(victim.signal.value_or(0))) {
+    return "while muster stopped it, " + failure_words(victim);
+  }
   if (victim.torn_down) return "stopped by muster, " + failure_words(victim);
   return "failed after the first cause, " + failure_words(victim);
 }

@@ -324,15 +324,18 @@ void WorkerProcess::State::send(int signal, SignalScope scope, std::optional<Dur
 
 void WorkerProcess::State::deliver(int signal, SignalScope scope) {
   // Down from the leader: what a dying leader would take along has had the signal before.
-  if (!has_ended && scope != SignalScope::kGroup) {
+  const bool to_leader = scope == SignalScope::kLeader || scope == SignalScope::kDescendants;
+  if (!has_ended && to_leader) {
     ::syscall(SYS_pidfd_send_signal, descriptor.native_handle(), signal, nullptr, 0U);
   }
   // All of a group at once can be stopped twice, and cannot fork between two looks.
   const bool suspends = signal == SIGSTOP && scope == SignalScope::kDescendants;
   if (scope == SignalScope::kGroup || suspends) ::kill(-leader, signal);
-  if (scope != SignalScope::kDescendants) return;
-  for (const ProcessInfo& process : below())
-    signal_process(process, signal);
+  if (scope == SignalScope::kLeader || scope == SignalScope::kGroup) return;
+  for (const ProcessInfo& process : below()) {
+    const bool in_scope = scope == SignalScope::kDescendants || process.group != leader;
+    if (in_scope) signal_process(process, signal);
+  }
 }
 
 // Kills what is in scope, again while there is something new: a tree that forks faster than it is

@@ -132,6 +132,7 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   config.stop_budget = options.stop_budget;
   config.exit_grace = options.exit_grace;
   config.forward_signals = options.forward_signals;
+  config.more_stop_signals = options.more_stop_signals;
   config.master_port_low = options.master_port_low;
   config.master_port_high = options.master_port_high;
   config.exit_code =

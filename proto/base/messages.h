@@ -102,10 +102,11 @@ struct WorkerExited {
   Duration age{0};              // exit observed to message sent
   Duration run{0};
   std::uint64_t max_rss_bytes = 0;
-  std::string stderr_tail;  // failures only
-  std::string error_file;   // failures only: text of error.json
-  bool secondary = false;   // error.json says "secondary": true
-  bool parting = false;     // torn_down, because its node leaves
+  std::string stderr_tail;   // failures only
+  std::string error_file;    // failures only: text of error.json
+  bool secondary = false;    // error.json says "secondary": true
+  bool parting = false;      // torn_down, because its node leaves
+  bool stops_agent = false;  // ended by a signal on which its agent would stop
   bool operator==(const WorkerExited&) const = default;
 };
 

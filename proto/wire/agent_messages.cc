@@ -161,6 +161,7 @@ void put(const WorkerExited& from, v1::AgentMessage& message) {
   to.set_error_file(cut(from.error_file, kMaxErrorFileBytes));
   to.set_secondary(from.secondary);
   to.set_parting(from.parting);
+  to.set_stops_agent(from.stops_agent);
 }
 WorkerExited get(const v1::WorkerExited& from, Border& border) {
   WorkerExited to;
@@ -181,6 +182,7 @@ WorkerExited get(const v1::WorkerExited& from, Border& border) {
   to.error_file = border.text("error_file", from.error_file(), kMaxErrorFileBytes);
   to.secondary = from.secondary();
   to.parting = from.parting();
+  to.stops_agent = from.stops_agent();
   return to;
 }
 

@@ -40,7 +40,7 @@ AgentConfig config_from(Input& input) {
   config.forward_signals = {10};
   config.seed = input.byte();
   if (input.coin()) config.stop_signal = 1 + static_cast<int>(input.below(64));
-  config.stop_scope = static_cast<SignalScope>(input.below(3));
+  config.stop_scope = static_cast<SignalScope>(input.below(2));
   config.exit_code = static_cast<ExitCodeMode>(input.below(2));
   JobPolicy& policy = config.spec.policy;
   for (Duration* duration :

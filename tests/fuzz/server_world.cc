@@ -205,6 +205,7 @@ void ServerWorld::exit(Node& node) {
   exited.oom = (flags & 12U) == 12;
   exited.agent_signaled = (flags & 48U) == 48;
   exited.secondary = (flags & 192U) == 192;
+  exited.stops_agent = (flags & 129U) == 129;
   exited.order = ++order_;
   exited.age = input_.one_in(4) ? input_.duration() : 1ms;
   if (exited.status.succeeded()) node.back.ranks_done.push_back(exited.rank);

@@ -155,6 +155,10 @@ class EveryPhase(MusterCase):
             server.signal(signal.SIGKILL)
             server.code()
             until(lambda: "lost the stream" in job.err, "the agent to notice")
+            if number == signal.SIGTERM:
+                # A scheduler's: there is time to tell the server. Again: there is none.
+                job.signal(number)
+                until(lambda: "to tell it that this node leaves" in job.err, "the line about it")
             self.ends_soon(job, number, 128 + number)
         self.for_each_stop(stop)
 

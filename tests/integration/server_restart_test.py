@@ -95,6 +95,37 @@ class ServerRestartTest(TwoNodes):
         self.assertEqual(self.events(nodes[0], "job_finished")[0]["restarts_used"], 1)
         self.kill(server)
 
+    def told_to_stop_without_a_server(self, *arguments):
+        """The nodes, the second of which has been told to stop and has no worker left."""
+        server = self.server()
+        nodes = self.running("--max-restarts", "0", *arguments, nnodes="1:2")
+        workers = self.pids(nodes[1], 0)
+        self.kill(server)
+        nodes[1].signal(signal.SIGTERM)
+        until(lambda: not any(alive(pid) for pid in workers), "the workers of n1 to be gone")
+        return nodes
+
+    def test_a_node_told_to_stop_while_no_server_is_there_says_so_later(self):
+        nodes = self.told_to_stop_without_a_server()
+        until(lambda: "to tell it that this node leaves" in nodes[1].err, "the line about it")
+        server = self.server()
+        self.assertEqual(nodes[1].code(), 143, nodes[1].err)
+        formed = self.formed(nodes[0], 1)
+        self.assertEqual((formed["reason"], formed["world_size"]), ("node_left", 2))
+        self.let_go(1)
+        self.assertEqual(nodes[0].code(), 0, nodes[0].err)
+        self.assertEqual(self.events(nodes[0], "generation_failed"), [])
+        self.kill(server)
+
+    def test_a_node_told_to_stop_twice_does_not_wait_for_a_server(self):
+        nodes = self.told_to_stop_without_a_server()
+        until(lambda: "to tell it that this node leaves" in nodes[1].err, "the line about it")
+        nodes[1].signal(signal.SIGTERM)
+        self.assertEqual(nodes[1].code(), 143, nodes[1].err)
+        nodes[0].signal(signal.SIGTERM)
+        nodes[0].signal(signal.SIGTERM)
+        self.assertEqual(nodes[0].code(), 143, nodes[0].err)
+
     def test_a_server_that_stays_away_is_76(self):
         server = self.server()
         nodes = self.running("--server-grace", "2s")

@@ -40,6 +40,16 @@ class StopOptions(MusterCase):
         self.assertCountEqual(self.got()[:2], ["leader TERM", "child TERM"])
         self.assertEqual(self.got()[2:], ["waited"])
 
+    def test_scope_group_reaches_what_left_the_group_when_the_leader_ended(self):
+        job = self.running(
+            "setsid sh -c 'trap \"echo child TERM >> got; exit 0\" TERM; echo $$ > child\n"
+            "while :; do sleep 0.01; done' &\n"
+            "trap 'exit 0' TERM\nuntil [ -s child ]; do sleep 0.01; done\ntouch up\n"
+            "while :; do sleep 0.01; done\n", "--stop-scope", "group", *self.PATIENT)
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.code(), 143, job.err)
+        self.assertEqual(self.got(), ["child TERM"])
+
     def test_exit_grace_names_what_runs_on_and_ends_it(self):
         job = self.run_job("--standalone", "--exit-grace", "300ms", self.script(
             "sleep 4242 &\necho $! > pid\nexit 0\n"))
@@ -66,6 +76,15 @@ class StopOptions(MusterCase):
         self.assertEqual(self.read("got"), "USR1\n")
         self.assertEqual([event["outcome"] for event in self.events(job, "job_finished")],
                          ["stopped"])
+
+    def test_a_worker_that_a_further_signal_ended_first(self):
+        job = self.running("touch up\nexec sleep 1000\n", "--max-restarts", "1",
+                           "--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1")
+        os.kill(self.events(job, "worker_started")[0]["pid"], signal.SIGUSR1)
+        self.until_event(job, "worker_exited", rank=0)
+        job.signal(signal.SIGUSR1)
+        self.assertEqual(job.code(), 128 + signal.SIGUSR1, job.err)
+        self.assertEqual(self.events(job, "generation_failed"), [])
 
     def test_a_list_that_leaves_some_out(self):
         job = self.running("touch up\nexec sleep 1000\n", "--signals-to-handle", "SIGTERM,SIGFOO")

@@ -6,7 +6,7 @@ muster_test(scenario_runner_test LABEL unit SOURCES unit/scenario/runner_test.cc
             LINK muster_scenario_runner)
 
 add_executable(scenario_test scenario/main.cc scenario/agent_adapter.cc
-                             scenario/rendezvous_adapter.cc)
+                             scenario/rendezvous_adapter.cc scenario/rendezvous_commands.cc)
 target_link_libraries(scenario_test PRIVATE muster_scenario_runner muster::agent_core
                                             muster::rendezvous_core)
 target_compile_definitions(scenario_test PRIVATE MUSTER_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

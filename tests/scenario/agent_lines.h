@@ -22,6 +22,7 @@ inline const char* scope_word(ag::SignalScope scope) {
     case ag::SignalScope::kLeader: return "leader";
     case ag::SignalScope::kGroup: return "group";
     case ag::SignalScope::kDescendants: return "descendants";
+    case ag::SignalScope::kBeyondGroup: return "beyond its group";
   }
   return "?";
 }

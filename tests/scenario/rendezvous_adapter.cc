@@ -16,7 +16,7 @@
 //   reattach LABEL node= run= incarnation= generation= running= done= restarts= epoch=
 //   prepared LABEL… port= no=REASON attempt= generation=
 //   started LABEL… · stopped LABEL… · seen LABEL… · drop LABEL…
-//   exited LABEL rank= code= | signal= | exec=ERRNO torn= parting= oom= signaled= secondary=
+//   exited LABEL rank= code= | signal= | exec=ERRNO torn= parting= oom= signaled= stops= secondary=
 //   order= age= tail=
 //   leave LABEL signal=TERM age= · fired LABEL fault= rank= · beat LABEL step= checkpoint= age=
 //   mute LABEL… · unmute LABEL…         its automatic heartbeats (1 s; acks are not shown)
@@ -29,6 +29,7 @@
 #include <utility>
 
 #include "launcher/rendezvous/core/rendezvous.h"
+#include "tests/scenario/rendezvous_commands.h"
 #include "tests/scenario/runner.h"
 #include "tests/scenario/words.h"
 
@@ -80,8 +81,6 @@ class RendezvousAdapter : public Adapter {
   std::string name_of(SessionId session) const;
   Label* need(const std::string& label, Command& command);
 
-  void set_job(Command& command);
-  void add_fault(Command& command);
   Transcript join(Command& command, Instant now, bool again);
   Transcript say(const std::string& name, AgentBody body, Instant now,
                  std::optional<Generation> generation = std::nullopt);
@@ -231,71 +230,6 @@ Label* RendezvousAdapter::need(const std::string& label, Command& command) {
   return &found->second;
 }
 
-void RendezvousAdapter::set_job(Command& command) {
-  spec_.job = command.text_or("id", spec_.job);
-  if (const auto nodes = command.text("nnodes")) {
-    const std::size_t colon = nodes->find(':');
-    spec_.min_nodes = static_cast<std::uint32_t>(std::stoul(nodes->substr(0, colon)));
-    spec_.max_nodes = colon == std::string::npos
-                          ? spec_.min_nodes
-                          : static_cast<std::uint32_t>(std::stoul(nodes->substr(colon + 1)));
-  }
-  if (const auto program = command.text("program")) {
-    spec_.program = *program;
-    spec_.program_hash = hash_text(*program);
-  }
-  JobPolicy& policy = spec_.policy;
-  const auto count = [&](const char* key, std::uint32_t& field) {
-    field = static_cast<std::uint32_t>(command.number_or(key, field));
-  };
-  const auto time = [&](const char* key, Duration& field) {
-    field = command.duration(key).value_or(field);
-  };
-  count("restarts", policy.max_restarts);
-  count("no_progress", policy.max_no_progress);
-  count("losses", policy.max_node_losses);
-  if (const auto window = command.duration("window")) policy.max_restarts_window = window;
-  time("backoff", policy.restart_backoff_max);
-  if (const auto grow = command.text("grow")) {
-    policy.grow = *grow == "checkpoint" ? Grow::kCheckpoint
-                  : *grow == "never"    ? Grow::kNever
-                                        : Grow::kNow;
-  }
-  if (const auto spares = command.number("spares")) {
-    policy.max_spares = static_cast<std::uint32_t>(*spares);
-  }
-  count("quarantine", policy.quarantine.causes);
-  time("quarantine_window", policy.quarantine.window);
-  time("cooldown", policy.quarantine.cooldown);
-  if (command.text_or("fence", "") == "strict") policy.fence = Fence::kStrict;
-  time("grow_interval", policy.grow_interval);
-  time("join_timeout", policy.join_timeout);
-  time("last_call", policy.last_call);
-  time("stop_grace", policy.stop_grace);
-  time("node_timeout", policy.node_timeout);
-  time("reconnect_grace", policy.reconnect_grace);
-  time("recovery_window", policy.recovery_window);
-  time("server_grace", policy.server_grace);
-}
-
-void RendezvousAdapter::add_fault(Command& command) {
-  Fault fault;
-  fault.index = static_cast<std::uint32_t>(spec_.faults.faults.size());
-  const std::string action = command.text_or("do", "kill");
-  if (action == "stop") fault.action = FaultAction::kStop;
-  if (action == "kill-agent") fault.action = FaultAction::kKillAgent;
-  fault.when.generation = command.number_or("generation", 0);
-  fault.when.after = command.duration("after");
-  if (const auto step = command.number("step")) fault.when.step = static_cast<std::uint64_t>(*step);
-  if (const auto rank = command.number("rank")) fault.on.rank = static_cast<std::uint32_t>(*rank);
-  if (const auto rank = command.number("local_rank")) {
-    fault.on.local_rank = static_cast<std::uint32_t>(*rank);
-  }
-  fault.on.node = command.text("node");
-  fault.text = "{" + action + " #" + std::to_string(fault.index) + "}";
-  spec_.faults.faults.push_back(fault);
-}
-
 Transcript RendezvousAdapter::join(Command& command, Instant now, bool again) {
   const std::string name = command.need_word("label");
   if (again && need(name, command) == nullptr) return {};
@@ -401,25 +335,7 @@ Transcript RendezvousAdapter::exited(Command& command, Instant now) {
     if (member.node == label->facts.name) exited.local_rank = exited.rank - member.first_rank;
   }
   exited.pid = 5000 + exited.rank;
-  if (const auto signal = command.text("signal")) {
-    exited.status.kind = ExitStatus::Kind::kSignaled;
-    exited.status.value = signal_number(*signal).value_or(0);
-  } else if (const auto error = command.number("exec")) {
-    exited.status.kind = ExitStatus::Kind::kExecFailed;
-    exited.status.value = static_cast<int>(*error);
-    exited.status.detail = "./train.py: errno " + std::to_string(*error);
-    exited.pid = 0;
-  } else {
-    exited.status.value = static_cast<int>(command.number_or("code", 0));
-  }
-  exited.torn_down = command.flag_or("torn", false);
-  exited.parting = command.flag_or("parting", false);
-  exited.oom = command.flag_or("oom", false);
-  exited.agent_signaled = command.flag_or("signaled", false);
-  exited.secondary = command.flag_or("secondary", false);
-  exited.order = static_cast<std::uint64_t>(command.number_or("order", exited.rank));
-  exited.age = command.duration("age").value_or(Duration{0});
-  exited.stderr_tail = command.text_or("tail", "");
+  read_exit(command, exited);
   const Generation generation = command.number_or("generation", label->reattach.generation);
   return say(name, exited, now, generation);
 }
@@ -551,8 +467,8 @@ Transcript RendezvousAdapter::run(Command& command, Instant now) {
     journal_ = journal;
     return step(rendezvous::JournalRead{std::move(journal)}, now);
   }
-  if (what == "job") return set_job(command), Transcript{};
-  if (what == "fault") return add_fault(command), Transcript{};
+  if (what == "job") return read_job(command, spec_), Transcript{};
+  if (what == "fault") return read_fault(command, spec_), Transcript{};
   if (what == "join") return join(command, now, false);
   if (what == "reattach") return join(command, now, true);
   if (what == "exited") return exited(command, now);

@@ -132,9 +132,10 @@ struct AgentActions {
   }
   std::string operator()(const agent::SignalWorker& a) const {
     return "SignalWorker " + n(a.local_rank) + " " + signal_name(a.signal) +
-           (a.scope == agent::SignalScope::kLeader  ? " leader"
-            : a.scope == agent::SignalScope::kGroup ? " group"
-                                                    : " descendants");
+           (a.scope == agent::SignalScope::kLeader        ? " leader"
+            : a.scope == agent::SignalScope::kGroup       ? " group"
+            : a.scope == agent::SignalScope::kBeyondGroup ? " beyond its group"
+                                                          : " descendants");
   }
   std::string operator()(const agent::WriteStopFile& a) const {
     return "WriteStopFile " + n(a.local_rank);

@@ -2,7 +2,6 @@
 #include "launcher/rendezvous/core/first_cause.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "proto/base/check.h"
@@ -11,35 +10,8 @@ namespace muster::rendezvous {
 
 namespace {
 
-constexpr int kHup = 1;
-constexpr int kInt = 2;
-constexpr int kQuit = 3;
-constexpr int kAbort = 6;
-constexpr int kTerm = 15;
-
-constexpr std::size_t kMostTail = 4096;
-constexpr std::size_t kMostErrorFile = 65536;
-
-// The last `most` bytes of a tail that an agent should have cut itself.
-std::string cut(const std::string& text, std::size_t most) {
-  return text.size() <= most ? text : text.substr(text.size() - most);
-}
-
 bool is_loss(const Cause& cause) {
   return cause.failure.kind == FailureKind::kNodeLost;
-}
-
-// Less is better evidence. An abort is most often the reaction to somebody else's failure.
-int evidence(const Cause& cause) {
-  switch (cause.failure.kind) {
-    case FailureKind::kNodeLost:
-    case FailureKind::kOom:
-    case FailureKind::kSpawn: return 0;
-    case FailureKind::kSignal: return cause.failure.signal == kAbort ? 2 : 0;
-    case FailureKind::kHang:
-    case FailureKind::kExit: return cause.failure.exit_code == 128 + kAbort ? 2 : 1;
-  }
-  check_failed("FailureKind in range", __FILE__, __LINE__);
 }
 
 bool earlier_on_node(const Cause& a, const Cause& b) {
@@ -84,8 +56,8 @@ const Cause* best_between_nodes(const std::map<NodeName, const Cause*>& firsts, 
                 [&](const Cause* c) { return c->happened - earliest->happened >= kOrderDoubt; });
   ambiguous = rest.size() > 1;
   return *std::min_element(rest.begin(), rest.end(), [](const Cause* a, const Cause* b) {
-    const int left = evidence(*a);
-    const int right = evidence(*b);
+    const Evidence left = evidence_of(a->failure);
+    const Evidence right = evidence_of(b->failure);
     return left != right ? left < right : a->happened < b->happened;
   });
 }
@@ -101,7 +73,7 @@ std::vector<const Cause*> eligible(const std::vector<Cause>& causes) {
   for (const Cause& cause : causes) {
     const bool on_lost = lost.contains(cause.failure.node);
     const bool of_going =
-        on_lost && !is_loss(cause) && (cause.failure.secondary || stop_signal_of(cause.failure));
+        on_lost && !is_loss(cause) && (cause.failure.secondary || is_stop_signal(cause));
     if ((lost.empty() || on_lost) && !of_going) chosen.push_back(&cause);
   }
   return chosen;
@@ -125,53 +97,8 @@ std::optional<Verdict> settle_first_cause(const std::vector<Cause>& causes,
   return verdict;
 }
 
-Failure to_failure(const WorkerExited& exited, const NodeName& node) {
-  MUSTER_CHECK(!exited.status.succeeded() || exited.torn_down);
-  Failure failure;
-  failure.node = node;
-  failure.rank = exited.rank;
-  failure.local_rank = exited.local_rank;
-  if (exited.pid > 0) failure.pid = exited.pid;
-  failure.detail = exited.status.detail;
-  failure.stderr_tail = cut(exited.stderr_tail, kMostTail);
-  if (exited.error_file.size() <= kMostErrorFile) failure.error_file = exited.error_file;
-  failure.secondary = exited.secondary;
-  switch (exited.status.kind) {
-    case ExitStatus::Kind::kExited:
-      failure.kind = FailureKind::kExit;
-      failure.exit_code = exited.status.value;
-      break;
-    case ExitStatus::Kind::kSignaled:
-      failure.kind = exited.oom ? FailureKind::kOom : FailureKind::kSignal;
-      failure.signal = exited.status.value;
-      failure.core_dumped = exited.status.core_dumped;
-      break;
-    case ExitStatus::Kind::kExecFailed:
-      failure.kind = FailureKind::kSpawn;
-      failure.exit_code = spawn_exit_code(exited.status.value);
-      break;
-  }
-  return failure;
-}
-
-std::optional<int> stop_signal_of(const Failure& failure) {
-  int number = 0;
-  if (failure.kind == FailureKind::kSignal) number = failure.signal.value_or(0);
-  if (failure.kind == FailureKind::kExit) number = failure.exit_code.value_or(0) - 128;
-  for (const int signal : {kHup, kInt, kQuit, kTerm}) {
-    if (number == signal) return signal;
-  }
-  return std::nullopt;
-}
-
-bool may_follow_a_lost_peer(const Failure& failure) {
-  int number = 0;
-  if (failure.kind == FailureKind::kSignal) number = failure.signal.value_or(0);
-  if (failure.kind == FailureKind::kExit) number = failure.exit_code.value_or(0) - 128;
-  constexpr std::array kCrashes{4, 5, 7, 8, 9, 11, 31};  // ILL TRAP BUS FPE KILL SEGV SYS
-  const bool crashed = std::find(kCrashes.begin(), kCrashes.end(), number) != kCrashes.end();
-  const bool ran = failure.kind == FailureKind::kSignal || failure.kind == FailureKind::kExit;
-  return ran && !crashed;
+bool is_stop_signal(const Cause& cause) {
+  return cause.stops_agent || muster::is_stop_signal(ending_signal(cause.failure));
 }
 
 int exit_code_of(const Failure& failure) {

@@ -319,6 +319,8 @@ class Job {
   bool may_excuse(const Cause& cause, const Verdict& settled) const;
   bool ended_by_leaves() const;
   std::optional<Instant> evidence_due(const Cause& cause) const;
+  std::optional<Instant> evidence_complete_at(const std::optional<Verdict>& settled) const;
+  Instant heard_of_all(Instant then) const;
   std::optional<Verdict> verdict() const;
   void end_life(bool kept);
   void tell_failure(const Verdict& verdict);

@@ -22,10 +22,11 @@ std::optional<JoinRefused> Job::refused(const Join& join) const {
   }
   const NodeFacts& node = join.node;
   const auto same = members_.find(node.name);
-  if (same != members_.end()) {
+  const bool waits = same != members_.end() && same->second.leaving;
+  if (same != members_.end() && !waits) {
     const Member& holder = same->second;
     if (std::optional<JoinRefused> why = refused_by_holder(node, holder)) return why;
-  } else if (members_.size() >= shared_.options.limits.members) {
+  } else if (!waits && members_.size() >= shared_.options.limits.members) {
     return refusal(Why::kFull, by_holder() + " has " + std::to_string(members_.size()) +
                                    " nodes, and this server takes no more");
   }
@@ -41,7 +42,14 @@ std::optional<JoinRefused> Job::refused(const Join& join) const {
                                    " workers, and this server takes no more than " +
                                    std::to_string(shared_.options.limits.ranks));
   }
-  return std::nullopt;
+  if (!waits) return std::nullopt;
+  // Its workers have their time to save; who comes in its name tries again until it is gone.
+  JoinRefused not_yet =
+      refusal(Why::kNotYet, "node \"" + node.name +
+                                "\" is still leaving the job; a new agent of that name comes in "
+                                "when it is gone");
+  not_yet.exit_code = 75;
+  return not_yet;
 }
 
 // `holder` has the name or the node rank that `node` comes with. One whose stream is broken holds
@@ -157,15 +165,6 @@ void Job::join(SessionId session, const std::string& peer, const Join& join, Ins
     return;
   }
   std::optional<JoinRefused> why = refused_as_over(join.node);
-  if (!why) why = refused_by_job(spec_, asked_, join, shared_.options.holder);
-  const Member* const same = find(join.node.name);
-  if (!why && same != nullptr && same->leaving) {
-    // Its workers have their time to save; who comes in its name tries again until it is gone.
-    why = refusal(JoinRefused::Why::kNotYet, "node \"" + join.node.name +
-                                                 "\" is still leaving the job; a new agent of "
-                                                 "that name comes in when it is gone");
-    why->exit_code = 75;
-  }
   if (!why) why = refused(join);
   if (!why) why = refused_as_spare(join.node);
   if (why) {
@@ -259,6 +258,7 @@ void Job::resume(Member& member, SessionId session, const std::string& peer, con
     shared_.sessions.detach(*member.session);
     act(CloseSession{*member.session});
   }
+  member.back_at = now_;
   member.session = session;
   member.observed_addr = peer;
   member.facts.dialed_addr = join.node.dialed_addr;
@@ -313,6 +313,13 @@ void Job::resend(Member& member, const Reattach& known) {
 // After adopting: an agent whose incarnation the lost server issued.
 void Job::return_to_us(SessionId session, const std::string& peer, const Join& join) {
   const Reattach& known = *join.reattach;
+  // A broken stream of the one that holds its node rank makes the older agent no newer.
+  const std::optional<NodeName> holder = holder_of(join.node.node_rank);
+  if (holder && members_.at(*holder).incarnation >= known.incarnation) {
+    evict(session, join.node.name, known.incarnation,
+          "node " + *holder + " has taken its node rank");
+    return;
+  }
   if (std::optional<JoinRefused> why = refused(join)) {
     using Why = JoinRefused::Why;
     if (why->why == Why::kDuplicateName || why->why == Why::kDuplicateNodeRank) {

@@ -17,12 +17,6 @@ constexpr Duration kSameSignal = 2s;
 // the way of a message, short against a restart.
 constexpr Duration kLeaveEvidence = 200ms;
 
-// The signal itself, or an exit with 128 + signal.
-bool ended_by(const Failure& failure, int signal) {
-  if (failure.kind == FailureKind::kSignal) return failure.signal == signal;
-  return failure.kind == FailureKind::kExit && failure.exit_code == 128 + signal;
-}
-
 // Of a generation that was stopped without a failure.
 FormReason form_reason(StopWhy why) {
   switch (why) {
@@ -41,7 +35,7 @@ bool Job::is_stop(const Cause& cause) const {
   return std::any_of(leaves_.begin(), leaves_.end(), [&](const auto& leave) {
     const Duration apart =
         leave.first > cause.happened ? leave.first - cause.happened : cause.happened - leave.first;
-    return ended_by(cause.failure, leave.second) && apart <= kSameSignal;
+    return ending_signal(cause.failure) == leave.second && apart <= kSameSignal;
   });
 }
 
@@ -52,7 +46,7 @@ void Job::note_parting(const Member& member, int signal, Instant left) {
   const NodeName& node = member.facts.name;
   if (works_in_life(member) && !all_done(node)) life_->parted_at = earlier(life_->parted_at, left);
   for (const Cause& cause : life_->causes) {
-    const bool by_it = cause.failure.node == node && ended_by(cause.failure, signal) &&
+    const bool by_it = cause.failure.node == node && ending_signal(cause.failure) == signal &&
                        left <= cause.happened + kSameSignal;
     if (by_it) life_->parted_at = earlier(life_->parted_at, cause.happened);
   }
@@ -72,17 +66,27 @@ bool Job::follows_a_stop(const Cause& cause) const {
   return cause.happened + doubt >= *life_->parted_at;
 }
 
-// Until when it may yet turn out to be a stop; nullopt: it is what it is.
+// Until when it could turn out to be a stop; nullopt: it is what it is.
 std::optional<Instant> Job::evidence_due(const Cause& cause) const {
-  std::optional<Instant> due;
   if (!cause.agent_signaled) {
-    if (stop_signal_of(cause.failure) && !is_stop(cause)) due = cause.happened + kSameSignal;
-  } else {
-    const auto member = members_.find(cause.failure.node);
-    const bool leave_is_on_its_way = member != members_.end() && !member->second.leaving;
-    if (leave_is_on_its_way) due = cause.reported + kLeaveEvidence;
+    const bool may_be_stop = is_stop_signal(cause) && !is_stop(cause);
+    return may_be_stop ? std::optional(cause.happened + kSameSignal) : std::nullopt;
   }
-  return due && *due > now_ ? due : std::nullopt;
+  const auto member = members_.find(cause.failure.node);
+  const bool leave_is_on_its_way = member != members_.end() && !member->second.leaving;
+  return leave_is_on_its_way ? std::optional(cause.reported + kLeaveEvidence) : std::nullopt;
+}
+
+// When we know of what agents did at `then`: who was without a stream tells it on its return.
+Instant Job::heard_of_all(Instant then) const {
+  Instant heard = then;
+  for (const auto& [name, member] : members_) {
+    if (member.leaving || member.away_since > then) continue;
+    if (!member.connected()) heard = std::max(heard, lost_at(member));
+    if (member.connected() && member.back_at)
+      heard = std::max(heard, *member.back_at + kLeaveEvidence);
+  }
+  return heard;
 }
 
 std::optional<Verdict> Job::verdict() const {
@@ -107,15 +111,24 @@ bool Job::may_excuse(const Cause& cause, const Verdict& settled) const {
          first.happened + kOrderDoubt >= cause.happened;
 }
 
+// When all that may change the verdict is known; nullopt: it is.
+std::optional<Instant> Job::evidence_complete_at(const std::optional<Verdict>& settled) const {
+  if (everyone_left()) return std::nullopt;  // nobody is left to say more
+  std::optional<Instant> last;
+  for (const Cause& cause : life_->causes) {
+    const std::optional<Instant> due = evidence_due(cause);
+    if (!due || follows_a_stop(cause) || (settled && !may_excuse(cause, *settled))) continue;
+    last = std::max(*due, last.value_or(*due));
+  }
+  return last ? std::optional(heard_of_all(*last)) : std::nullopt;
+}
+
 bool Job::try_settle() {
   stop_->settle_at.reset();
   if (!working_.empty()) return false;  // also one that came back with workers meanwhile
   std::optional<Verdict> settled = verdict();
-  for (const Cause& cause : life_->causes) {
-    if (everyone_left()) break;  // nobody is left to say more
-    const std::optional<Instant> due = evidence_due(cause);
-    if (!due || follows_a_stop(cause) || (settled && !may_excuse(cause, *settled))) continue;
-    stop_->settle_at = due;
+  if (const auto at = evidence_complete_at(settled); at && *at > now_) {
+    stop_->settle_at = at;
     return false;
   }
   const bool succeeded = life_->done.size() == life_->world_size;

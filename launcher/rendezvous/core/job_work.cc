@@ -110,8 +110,9 @@ void Job::note_failed_exit(Member& member, const WorkerExited& exited, Instant h
   if (exited.torn_down) {
     if (exited.status.succeeded() || life_->torn_down.size() >= kept) return;
     Failure victim = to_failure(exited, name);
-    victim.torn_down = true;
-    if (victim.detail.empty()) victim.detail = "stopped by the launcher";
+    const bool crashed = is_own_fault(victim.signal.value_or(0));
+    if (victim.detail.empty())
+      victim.detail = crashed ? "while the launcher stopped it" : "stopped by the launcher";
     life_->torn_down.push_back(std::move(victim));
     return;
   }
@@ -121,6 +122,7 @@ void Job::note_failed_exit(Member& member, const WorkerExited& exited, Instant h
   cause.happened = happened;
   cause.order = exited.order;
   cause.agent_signaled = exited.agent_signaled;
+  cause.stops_agent = exited.stops_agent;
   std::string reason = describe(cause.failure);
   if (member.leaving && is_stop(cause)) life_->parted_at = earlier(life_->parted_at, happened);
   life_->note(std::move(cause));

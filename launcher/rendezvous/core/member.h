@@ -31,6 +31,10 @@ struct Member {
   Instant heard_at;
   Instant stream_lost_at;
   Instant held_until;  // not lost before, while it has no stream
+  // Since when it is, or was last, without a stream (of another server: ever), and its return: it
+  // brings what it had to say meanwhile.
+  Instant away_since;
+  std::optional<Instant> back_at;
   std::vector<RankProgress> progress;
   bool suspended = false;  // as its last heartbeat said
 

@@ -186,6 +186,7 @@ struct CauseRecord {
   WallTime happened = 0;
   std::uint64_t order = 0;
   bool agent_signaled = false;
+  bool stops_agent = false;
   bool operator==(const CauseRecord&) const = default;
 };
 

@@ -210,6 +210,7 @@ CauseRecord read(const v1::CauseRecord& from, wire::Border& border) {
   to.happened = time("happened_us", from.happened_us(), border);
   to.order = from.order();
   to.agent_signaled = from.agent_signaled();
+  to.stops_agent = from.stops_agent();
   return to;
 }
 
@@ -383,6 +384,7 @@ void write(const NodeRecord& from, v1::NodeRecord& to) {
     written.set_happened_us(cause.happened);
     written.set_order(cause.order);
     written.set_agent_signaled(cause.agent_signaled);
+    written.set_stops_agent(cause.stops_agent);
   }
   for (const Failure& failure : from.torn_down)
     wire::write(failure, *to.add_torn_down());

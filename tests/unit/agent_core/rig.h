@@ -146,9 +146,10 @@ class Rig {
     std::vector<std::string> found;
     for (const SignalWorker& signal : all<SignalWorker>()) {
       if (signal.local_rank != local_rank) continue;
-      const char* scope = signal.scope == SignalScope::kLeader  ? " leader"
-                          : signal.scope == SignalScope::kGroup ? " group"
-                                                                : " descendants";
+      const char* scope = signal.scope == SignalScope::kLeader        ? " leader"
+                          : signal.scope == SignalScope::kGroup       ? " group"
+                          : signal.scope == SignalScope::kBeyondGroup ? " beyond"
+                                                                      : " descendants";
       found.push_back(std::to_string(signal.signal) + scope);
     }
     return found;

@@ -216,10 +216,14 @@ TEST_CASE("the only member waits shortly for the outcome of its leaving") {
     rig.pass(1ms);
     CHECK(rig.only<Finish>().exit_code == 143);
   }
-  SECTION("the stream ends") {
+  SECTION("the stream ends: nobody knows whether the leave was read") {
     rig.step(LinkDown{"closed"});
+    CHECK(rig.has<Connect>());
+    rig.step(LinkUp{});
+    rig.accept();
+    CHECK(rig.sent<Leave>().size() == 1);
+    rig.pass(500ms);
     CHECK(rig.only<Finish>().exit_code == 143);
-    CHECK_FALSE(rig.has<Connect>());
   }
   SECTION("a second signal") {
     rig.now = rig.now + 200ms;
@@ -307,6 +311,136 @@ TEST_CASE("signalled while the stream is down: the leave is said if it comes bac
   end_all(rig, 15);
   CHECK(rig.sent<StopConfirmed>().size() == 1);
   CHECK(rig.only<Finish>().exit_code == 143);
+}
+
+TEST_CASE("workers end while nobody hears of the leave: the end waits for a stream, for a while") {
+  AgentConfig config = test_config(2, 2);
+  Rig rig(config);
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(LinkDown{"reset"});
+  rig.step(SignalReceived{15});
+  end_all(rig, 15);
+  CHECK_FALSE(rig.has<Finish>());
+  CHECK(rig.phase() == Phase::kLeaving);
+  const auto refuse = [&] {
+    rig.step(LinkDown{"refused"});
+    CHECK(rig.has<Connect>());
+  };
+  refuse();
+  SECTION("the server comes back") {
+    rig.step(LinkUp{});
+    rig.accept();
+    CHECK(rig.sent<WorkerExited>().size() == 2);
+    CHECK(rig.sent<Leave>().size() == 1);
+    CHECK(rig.only<Finish>().exit_code == 143);
+  }
+  SECTION("it came back and knows the node no more") {
+    rig.step(LinkUp{});
+    rig.said(Evicted{"this node was declared lost"});
+    CHECK(rig.only<Finish>().exit_code == 143);
+  }
+  SECTION("it takes nobody in") {
+    rig.step(LinkUp{});
+    rig.said(JoinRefused{JoinRefused::Why::kNotAllowed, "no", 76});
+    CHECK(rig.only<Finish>().exit_code == 143);
+  }
+  SECTION("it stays away: ten seconds, with a line after the first") {
+    rig.pass(900ms);
+    CHECK_FALSE(rig.says("leaves"));
+    rig.pass(200ms);
+    CHECK(rig.says("trying for 9s to tell it that this node leaves"));
+    rig.pass(8800ms);
+    CHECK_FALSE(rig.says("leaves"));
+    CHECK_FALSE(rig.has<Finish>());
+    rig.pass(200ms);
+    CHECK(rig.only<Finish>().exit_code == 143);
+  }
+  SECTION("a second signal does not wait") {
+    rig.pass(200ms);
+    rig.step(SignalReceived{15});
+    CHECK(rig.only<Finish>().exit_code == 143);
+  }
+}
+
+TEST_CASE("the budget bounds the wait for a stream too") {
+  AgentConfig config = test_config(2, 2);
+  config.stop_budget = 5s;
+  Rig rig(config);
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(LinkDown{"reset"});
+  rig.step(SignalReceived{15});
+  end_all(rig, 15);
+  rig.pass(1900ms);
+  CHECK_FALSE(rig.has<Finish>());
+  rig.pass(200ms);
+  CHECK(rig.only<Finish>().exit_code == 143);
+}
+
+TEST_CASE("who stops it by hand does not wait long for a stream") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(LinkDown{"reset"});
+  rig.step(SignalReceived{2});
+  end_all(rig, 2);
+  rig.pass(499ms);
+  CHECK_FALSE(rig.has<Finish>());
+  rig.pass(1ms);
+  CHECK(rig.only<Finish>().exit_code == 130);
+}
+
+TEST_CASE("a leave that the server has answered is not said again") {
+  AgentConfig config = test_config(2, 2);
+  Rig rig(config);
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.pass(config.spec.policy.heartbeat);  // of before
+  const std::uint64_t before = rig.sent<Heartbeat>().back().sequence;
+  rig.step(SignalReceived{15});
+  CHECK(rig.sent<Leave>().size() == 1);
+  rig.said(HeartbeatAck{before});
+  SECTION("not answered") {
+    rig.step(LinkDown{"reset"});
+    end_all(rig, 15);
+    CHECK_FALSE(rig.has<Finish>());
+  }
+  SECTION("answered") {
+    rig.said(HeartbeatAck{before + 1});
+    rig.step(LinkDown{"reset"});
+    end_all(rig, 15);
+    CHECK(rig.only<Finish>().exit_code == 143);
+  }
+}
+
+TEST_CASE("a report says whether its agent would stop on that signal as well") {
+  AgentConfig config = test_config();
+  config.more_stop_signals = {10};
+  Rig rig(config);
+  rig.join();
+  rig.run_generation(0);
+  ExitStatus status;
+  bool stops = true;
+  SECTION("asked for") {
+    status = Rig::killed(10);
+  }
+  SECTION("always") {
+    status = Rig::killed(15);
+  }
+  SECTION("through a shell") {
+    status = Rig::code(128 + 10);
+  }
+  SECTION("another") {
+    status = Rig::killed(12);
+    stops = false;
+  }
+  SECTION("its own code") {
+    status = Rig::code(10);
+    stops = false;
+  }
+  rig.ended(0, status);
+  CHECK(rig.sent<WorkerExited>().at(0).stops_agent == stops);
 }
 
 }  // namespace muster::agent

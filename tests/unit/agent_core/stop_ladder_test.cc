@@ -64,13 +64,14 @@ TEST_CASE("the signal is not repeated, whether the leader lives or not") {
     ladder.begin(15, SignalScope::kGroup, at(0s), at(30s));
     CHECK(ladder.due(at(0s)) == Orders{{15, SignalScope::kGroup}});
     ladder.leader_ended();
+    CHECK(ladder.due(at(1s)) == Orders{{15, SignalScope::kBeyondGroup}});
   }
   SECTION("leader ended before") {
     ladder.leader_ended();
     ladder.begin(15, SignalScope::kLeader, at(0s), at(30s));
     CHECK(ladder.due(at(0s)) == Orders{{15, SignalScope::kDescendants}});
   }
-  CHECK(ladder.due(at(1s)).empty());
+  CHECK(ladder.due(at(2s)).empty());
 }
 
 TEST_CASE("a ladder only ever gets shorter") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/failure_block.h"
 
+#include <csignal>
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -69,6 +70,22 @@ TEST_CASE("the block names the first cause, its words, the victims and the logs"
         "  restarts used: 3 of 3\n"
         "  exit code: 139\n"
         "  logs: /logs/train/run-1\n");
+}
+
+TEST_CASE("a victim that crashed while it was stopped is told from one that obeyed") {
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kFailed;
+  outcome.first_cause = Failure{};
+  Failure victim;
+  victim.kind = FailureKind::kSignal;
+  victim.signal = SIGSEGV;
+  victim.torn_down = true;
+  outcome.victims = {victim};
+  CHECK(failure_block("j", outcome, 1, "").find("while muster stopped it, ended by SIGSEGV") !=
+        std::string::npos);
+  outcome.victims.front().signal = SIGTERM;
+  CHECK(failure_block("j", outcome, 1, "").find("stopped by muster, ended by SIGTERM") !=
+        std::string::npos);
 }
 
 TEST_CASE("a job without a first cause shows its one line of text") {

@@ -30,15 +30,6 @@ using Pids = std::vector<pid_t>;
 
 }  // namespace
 
-TEST_CASE("a crash is better evidence than an exit, and an exit than an abort") {
-  CHECK(end_evidence(by(11)) == end_evidence(by(9)));
-  CHECK(end_evidence(by(11)) < end_evidence(code(1)));
-  CHECK(end_evidence(code(1)) < end_evidence(by(6)));
-  CHECK(end_evidence(by(6)) == end_evidence(code(134)));  // through a shell
-  CHECK(end_evidence(by(6)) == end_evidence(by(13)));
-  CHECK(end_evidence(by(13)) < end_evidence(code(0)));
-}
-
 TEST_CASE_METHOD(Fixture, "an end that nobody waits with is told at once") {
   add(1, by(6));
   CHECK(told == Pids{1});

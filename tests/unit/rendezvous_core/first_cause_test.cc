@@ -143,30 +143,24 @@ TEST_CASE("exit codes of a run") {
   CHECK(exit_code_of(failure) == 124);
   failure.kind = FailureKind::kNodeLost;
   CHECK(exit_code_of(failure) == 1);
-
-  WorkerExited exited;
-  exited.status.kind = ExitStatus::Kind::kExecFailed;
-  exited.status.value = 2;
-  CHECK(exit_code_of(to_failure(exited, "a")) == 127);
-  exited.status.value = 13;
-  CHECK(exit_code_of(to_failure(exited, "a")) == 126);
-  CHECK_FALSE(to_failure(exited, "a").pid.has_value());
-  exited.status = {ExitStatus::Kind::kSignaled, 11, true, ""};
-  CHECK(describe(to_failure(exited, "a")) ==
-        "rank 0 on node a was killed by SIGSEGV (core dumped)");
-  exited.status = {ExitStatus::Kind::kSignaled, 9, false, ""};
-  exited.oom = true;
-  CHECK(to_failure(exited, "a").kind == FailureKind::kOom);
 }
 
 TEST_CASE("what counts as a stop signal") {
-  const auto by = [](FailureKind kind, int value) {
-    return stop_signal_of(cause("a", 0, kind, value, 0ms).failure);
+  const auto stops = [](FailureKind kind, int value) {
+    return is_stop_signal(cause("a", 0, kind, value, 0ms));
   };
-  CHECK(by(FailureKind::kSignal, 15) == 15);
-  CHECK(by(FailureKind::kExit, 143) == 15);
-  CHECK(by(FailureKind::kExit, 130) == 2);
-  CHECK_FALSE(by(FailureKind::kSignal, 9).has_value());
-  CHECK_FALSE(by(FailureKind::kExit, 15).has_value());
-  CHECK_FALSE(by(FailureKind::kExit, 1).has_value());
+  CHECK(stops(FailureKind::kSignal, 15));
+  CHECK(stops(FailureKind::kExit, 143));
+  CHECK_FALSE(stops(FailureKind::kSignal, 10));
+  CHECK_FALSE(stops(FailureKind::kExit, 1));
+  Cause handled = cause("a", 0, FailureKind::kSignal, 10, 0ms);
+  handled.stops_agent = true;  // --signals-to-handle USR1
+  CHECK(is_stop_signal(handled));
+}
+
+TEST_CASE("a failure in words") {
+  WorkerExited exited;
+  exited.status = {ExitStatus::Kind::kSignaled, 11, true, ""};
+  CHECK(describe(to_failure(exited, "a")) ==
+        "rank 0 on node a was killed by SIGSEGV (core dumped)");
 }
