@@ -104,6 +104,7 @@ struct WorkerEnded {
   // It ended before anything asked it to, whatever was ordered until this was told.
   bool unasked = false;
   std::uint64_t order = 0;
+  Duration failing{0};  // how long before its end was seen its failure began, as it says itself
   Duration run{0};
   std::uint64_t max_rss_bytes = 0;
   std::string stderr_tail;

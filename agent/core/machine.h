@@ -43,6 +43,7 @@ struct Worker {
   bool given_up = false;  // even SIGKILL does not end it
   StopLadder ladder;
   std::optional<Instant> ended_at;
+  Duration failing{0};   // how long it had been failing then
   WorkerExited report;   // meaningful once ended
   bool failed = false;   // ended badly and not by us
   bool parting = false;  // it is stopped because the node leaves, and was not before

@@ -101,6 +101,7 @@ void Agent::State::on(const WorkerEnded& ended) {
   }
   if (never_ran) worker->ladder.close();  // there is no process, hence none to signal
   const bool failed = !ended.status.succeeded() && !report.torn_down && !report.agent_signaled;
+  if (failed) worker->failing = ended.failing;
   emit_exit(*worker);
   report_exit(*worker);
   if (failed) react_to_failure(*worker);
@@ -132,7 +133,7 @@ void Agent::State::emit_exit(const Worker& worker) {
 
 void Agent::State::report_exit(Worker& worker) {
   if (assignment_.generation == kNoGeneration) return;  // of a run that is not ours any more
-  worker.report.age = now_ - *worker.ended_at;
+  worker.report.age = now_ - *worker.ended_at + worker.failing;
   send(assignment_.generation, worker.report);
 }
 

@@ -2,6 +2,7 @@
 #include "agent/shell/end_batch.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "proto/base/check.h"
@@ -14,6 +15,7 @@ struct EndBatch::State : std::enable_shared_from_this<EndBatch::State> {
 
   struct End {
     int rank = 0;  // less is told first
+    Instant began;
     std::function<void()> tell;
   };
 
@@ -27,8 +29,9 @@ struct EndBatch::State : std::enable_shared_from_this<EndBatch::State> {
     timer.cancel();
     waits_for.clear();
     std::vector<End> told = std::exchange(ends, {});
-    std::stable_sort(told.begin(), told.end(),
-                     [](const End& a, const End& b) { return a.rank < b.rank; });
+    std::stable_sort(told.begin(), told.end(), [](const End& a, const End& b) {
+      return std::tie(a.rank, a.began) < std::tie(b.rank, b.began);
+    });
     for (const End& end : told)
       end.tell();
   }
@@ -44,23 +47,23 @@ bool EndBatch::open() const {
   return state_->open;
 }
 
-void EndBatch::begin(std::set<pid_t> waits_for) {
+void EndBatch::begin(std::set<pid_t> waits_for, Duration patience) {
   MUSTER_CHECK(!state_->open && !waits_for.empty());
   state_->open = true;
   state_->waits_for = std::move(waits_for);
-  state_->timer.expires_after(kPatience);
+  state_->timer.expires_after(patience);
   state_->timer.async_wait([weak = std::weak_ptr(state_)](const boost::system::error_code& error) {
     const auto state = weak.lock();
     if (!error && state && state->open) state->close();
   });
 }
 
-void EndBatch::add(pid_t pid, const ExitStatus& status, std::function<void()> tell) {
+void EndBatch::add(pid_t pid, const ExitStatus& status, Instant began, std::function<void()> tell) {
   if (!state_->open) return tell();
   state_->waits_for.erase(pid);
   // A success is nobody's cause: it comes last.
   const int rank = status.succeeded() ? 3 : static_cast<int>(evidence_of(status));
-  state_->ends.push_back({rank, std::move(tell)});
+  state_->ends.push_back({rank, began, std::move(tell)});
   if (state_->waits_for.empty()) state_->close();
 }
 

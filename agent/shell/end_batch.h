@@ -6,8 +6,9 @@
 // waits on one may fail over that, and have ended, first. So at the first end that nobody asked
 // for, whoever is on the way out already is waited for, and of all those the one with the best
 // evidence is told first: the kernel's signal for a crash, then an exit, then what is most often
-// the reaction to another's end (an abort, SIGPIPE). Among equals those come first that were on the
-// way out when the first end was seen.
+// the reaction to another's end (an abort, SIGPIPE). Among equals it is the one whose failure began
+// first: when it wrote its error file, for it may take its time to end after that, or else when its
+// end was seen.
 //
 // Thread rule: io thread only.
 #pragma once
@@ -29,9 +30,11 @@ namespace muster::agent {
 
 class EndBatch {
  public:
-  // How long an end waits for others at most. Those that are waited for have freed their memory
-  // and close their files.
+  // How long an end waits at most for others that are on the way out: they have freed their memory
+  // and close their files. Those that have only said that they fail may have an interpreter and
+  // devices to close.
   static constexpr Duration kPatience = 200ms;
+  static constexpr Duration kPatienceWithFailing = 1s;
 
   explicit EndBatch(boost::asio::io_context& io);
   ~EndBatch();
@@ -41,9 +44,9 @@ class EndBatch {
   // No end waits: the next one may open a batch, or is told at once.
   bool open() const;
   // `waits_for`: pids of workers whose ends are to come. REQUIRES: not open, not empty.
-  void begin(std::set<pid_t> waits_for);
-  // `tell` is called once, later or in here, in its turn.
-  void add(pid_t pid, const ExitStatus& status, std::function<void()> tell);
+  void begin(std::set<pid_t> waits_for, Duration patience = kPatience);
+  // `tell` is called once, later or in here, in its turn. `began`: when its failure did.
+  void add(pid_t pid, const ExitStatus& status, Instant began, std::function<void()> tell);
 
  private:
   struct State;

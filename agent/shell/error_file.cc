@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/error_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,6 +63,19 @@ ErrorReport read_error_file(const std::string& path) {
   const auto secondary = json.find("secondary");
   report.secondary = secondary != json.end() && secondary->is_boolean() && secondary->get<bool>();
   return report;
+}
+
+std::optional<Duration> failing_for(const std::string& path) {
+  constexpr Duration kLongest = 10s;
+  struct stat info {};
+  timespec now{};
+  if (path.empty() || ::stat(path.c_str(), &info) != 0 || info.st_size == 0) return std::nullopt;
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const auto since_epoch = [](const timespec& time) {
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  };
+  const Duration age = std::max<Duration>(since_epoch(now) - since_epoch(info.st_mtim), 0s);
+  return age <= kLongest ? std::optional(age) : std::nullopt;
 }
 
 std::string error_message(const std::string& text) {

@@ -8,9 +8,12 @@
 // Thread rule: any thread; files are read and written, nothing is shared.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <absl/status/status.h>
+
+#include "proto/base/time.h"
 
 namespace muster::agent {
 
@@ -22,6 +25,11 @@ struct ErrorReport {
 
 // Reads at most 64 KiB of a regular file; anything else is complained of. Never blocks.
 ErrorReport read_error_file(const std::string& path);
+
+// How long ago `path` was written, by the file system's clock: since when its worker has been
+// failing, as it says. nullopt: there is no such file, it is empty, or older than a failure takes
+// to end a process (10 s): then it tells of something that the worker survived.
+std::optional<Duration> failing_for(const std::string& path);
 
 // The first line of the message in the text of an error.json, at most 300 bytes; "" if none.
 std::string error_message(const std::string& text);

@@ -57,8 +57,13 @@ struct Supervisor::State {
   // The worker whose descent `orphan` is: by session or group, else by control group or marker.
   std::optional<pid_t> owner_of(const ProcessInfo& orphan);
   bool any_other_leader_lives(pid_t than) const;
-  // Leaders on the way out whose ends were not seen yet, and which nobody asked for.
-  std::set<pid_t> leaders_that_end() const;
+  // Leaders whose ends were not seen yet and which nobody asked for: on the way out, or `failing`,
+  // as they say.
+  struct Ending {
+    std::set<pid_t> leaders;
+    bool failing = false;
+  };
+  Ending leaders_that_end() const;
   void bound_spawns(const std::shared_ptr<WorkerProcess::State>& latest);
 };
 
@@ -93,6 +98,9 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   Instant kill_deadline;
   Duration kill_pause{0};
 
+  std::optional<Duration> failing() const {
+    return callbacks.failing ? callbacks.failing() : std::nullopt;
+  }
   std::vector<ProcessInfo> below();     // living processes of it, less the leader
   std::vector<ProcessInfo> unkilled();  // what is left of kill_scope
   void watch();

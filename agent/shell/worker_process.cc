@@ -128,15 +128,17 @@ void Supervisor::State::bound_spawns(const std::shared_ptr<WorkerProcess::State>
   spawns.pop_front();
 }
 
-std::set<pid_t> Supervisor::State::leaders_that_end() const {
-  std::set<pid_t> pids;
+Supervisor::State::Ending Supervisor::State::leaders_that_end() const {
+  Ending ending;
   for (const auto& [pid, worker] : workers) {
     if (worker->has_ended || worker->expected || worker->spawn) continue;
     const auto process = read_process(pid);
     const bool ends = process && (process->exiting || process->state == 'Z');
-    if (ends) pids.insert(pid);
+    const bool fails = !ends && worker->failing().has_value();
+    if (ends || fails) ending.leaders.insert(pid);
+    ending.failing = ending.failing || fails;
   }
-  return pids;
+  return ending;
 }
 
 bool Supervisor::State::any_other_leader_lives(pid_t than) const {
@@ -245,11 +247,15 @@ void WorkerProcess::State::read_status() {
   exit.run = IoLoop::now() - started;
   exit.max_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
   exit.unasked = !expected;
-  if (!supervisor->end_batch.open() && exit.unasked && !exit.status.succeeded()) {
-    std::set<pid_t> others = supervisor->leaders_that_end();
-    if (!others.empty()) supervisor->end_batch.begin(std::move(others));
+  const bool failed = exit.unasked && !exit.status.succeeded();
+  if (failed) exit.failing = failing().value_or(0s);
+  if (!supervisor->end_batch.open() && failed) {
+    auto [others, failing] = supervisor->leaders_that_end();
+    const Duration patience = failing ? EndBatch::kPatienceWithFailing : EndBatch::kPatience;
+    if (!others.empty()) supervisor->end_batch.begin(std::move(others), patience);
   }
-  supervisor->end_batch.add(leader, exit.status, [weak = weak_from_this(), exit] {
+  const Instant began = IoLoop::now() - exit.failing;
+  supervisor->end_batch.add(leader, exit.status, began, [weak = weak_from_this(), exit] {
     const auto self = weak.lock();
     if (self && !self->closed) self->tell_ended(exit);
   });

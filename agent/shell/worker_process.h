@@ -42,7 +42,8 @@ struct WorkerExit {
   int wait_code = 0;  // CLD_EXITED, CLD_KILLED, CLD_DUMPED; 0 for kExecFailed
   int wait_status = 0;
   std::uint64_t order = 0;  // rises over all workers of the Supervisor: who ended first
-  bool unasked = false;  // nobody had asked for it: see WorkerProcess::expect_end
+  bool unasked = false;     // nobody had asked for it: see WorkerProcess::expect_end
+  Duration failing{0};      // how long before the end was seen its failure began, as it says itself
   Duration run{0};
   std::uint64_t max_rss_bytes = 0;
 };
@@ -62,6 +63,8 @@ struct WorkerCallbacks {
   std::function<void()> gone;
   // Something of it outlives SIGKILL (uninterruptible sleep): the pid and its state, "D".
   std::function<void(pid_t, std::string)> unkillable;
+  // Asked, not told: for how long it has been failing, as it says itself; may be empty.
+  std::function<std::optional<Duration>()> failing;
 };
 
 class WorkerProcess;

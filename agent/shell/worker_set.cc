@@ -172,6 +172,7 @@ WorkerCallbacks WorkerSet::State::callbacks_of(const std::shared_ptr<Life>& life
     const auto one = weak.lock();
     if (one) parts.happened(WorkerUnkillable{one->plan.local_rank, pid, std::move(state)});
   };
+  callbacks.failing = [path = life->paths.error_file] { return failing_for(path); };
   return callbacks;
 }
 
@@ -257,6 +258,7 @@ void WorkerSet::State::on_ended(const std::shared_ptr<Life>& life, const WorkerE
   event.oom = killed && oom_ledger.claim(oom_counter.read());
   event.order = exit.order;
   event.unasked = exit.unasked;
+  event.failing = exit.failing;
   event.run = exit.run;
   event.max_rss_bytes = exit.max_rss_bytes;
   std::string complaint;

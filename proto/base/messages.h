@@ -99,7 +99,7 @@ struct WorkerExited {
   bool oom = false;             // the kernel's OOM killer took it
   bool agent_signaled = false;  // ended by the stop signal the whole step received
   std::uint64_t order = 0;      // order of the wait set on this node, rising over its life
-  Duration age{0};              // exit observed to message sent
+  Duration age{0};              // exit observed, or failure begun, to message sent
   Duration run{0};
   std::uint64_t max_rss_bytes = 0;
   std::string stderr_tail;   // failures only

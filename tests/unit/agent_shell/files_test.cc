@@ -263,6 +263,25 @@ TEST_CASE("error.json is read as torchrun writes it") {
   CHECK(error_message(R"({"message": "plain", "timestamp": 1})") == "plain");
 }
 
+TEST_CASE("since when a worker says that it fails") {
+  const TempDir dir;
+  const std::string path = dir.path() + "/error.json";
+  CHECK_FALSE(failing_for("").has_value());
+  CHECK_FALSE(failing_for(path).has_value());
+  put(path, "");
+  CHECK_FALSE(failing_for(path).has_value());
+  put(path, "{}");
+  REQUIRE(failing_for(path).has_value());
+  const auto wrote_ago = [&](Duration ago) {
+    fs::last_write_time(path, fs::file_time_type::clock::now() - ago);
+    return failing_for(path);
+  };
+  REQUIRE(wrote_ago(3s).has_value());
+  CHECK(*wrote_ago(3s) >= 3s);
+  CHECK(wrote_ago(-1h) == Duration{0});    // the clock was set back
+  CHECK_FALSE(wrote_ago(1h).has_value());  // it went on after that
+}
+
 TEST_CASE("anything else in its place is complained of and does no harm") {
   const TempDir dir;
   const std::string path = dir.path() + "/error.json";

@@ -19,8 +19,8 @@ ExitStatus code(int value) {
 }
 
 struct Fixture {
-  void add(pid_t pid, const ExitStatus& status) {
-    batch.add(pid, status, [this, pid] { told.push_back(pid); });
+  void add(pid_t pid, const ExitStatus& status, Duration failing = 0s) {
+    batch.add(pid, status, IoLoop::now() - failing, [this, pid] { told.push_back(pid); });
   }
   IoLoop loop;
   EndBatch batch{loop.context()};
@@ -46,6 +46,14 @@ TEST_CASE_METHOD(Fixture, "ends wait for those on the way out, then the best evi
   CHECK_FALSE(batch.open());
   add(6, code(0));
   CHECK(told.back() == 6);
+}
+
+TEST_CASE_METHOD(Fixture, "among equals the one is first whose failure began first") {
+  batch.begin({3, 4});
+  add(2, code(1));
+  add(3, code(1), 30ms);
+  add(4, code(1), 10ms);
+  CHECK(told == Pids{3, 4, 2});
 }
 
 TEST_CASE_METHOD(Fixture, "one that does not come holds the others up for a moment only") {
