@@ -50,8 +50,9 @@ void signal_guardian(pid_t guardian, int signal) {
 // Children we had before the agent (`sidecar & exec muster run …`) are not ours to kill.
 class Guard {
  public:
-  Guard(pid_t agent, std::set<pid_t> bystanders, const std::vector<int>& signals)
-      : agent_(agent), bystanders_(std::move(bystanders)) {
+  Guard(pid_t agent, std::set<pid_t> bystanders, const std::vector<int>& signals,
+        std::function<void(const std::string&)> killed)
+      : agent_(agent), bystanders_(std::move(bystanders)), killed_(std::move(killed)) {
     sigemptyset(&waited_);
     sigaddset(&waited_, SIGCHLD);
     for (const int signal : signals)
@@ -108,13 +109,16 @@ class Guard {
       print_line("/proc cannot be read (descriptors, memory): processes may be left");
     }
     if (code_ == CLD_EXITED) return status_;
-    print_line("the agent (pid " + std::to_string(agent_) + ") was killed by " +
-               signal_name(status_) + "; its workers were stopped");
+    const std::string why = "the agent (pid " + std::to_string(agent_) + ") was killed by " +
+                            signal_name(status_) + "; its workers were stopped";
+    print_line(why);
+    if (killed_) killed_(why);
     return kAgentKilledExitCode;
   }
 
   pid_t agent_;
   std::set<pid_t> bystanders_;
+  std::function<void(const std::string&)> killed_;
   sigset_t waited_{};
   bool ended_ = false;
   int code_ = 0;
@@ -153,14 +157,13 @@ class Wake {
 
 }  // namespace
 
-int run_guarded(const std::function<int(const Guarded&)>& agent_main,
-                const std::function<void()>& meanwhile, const std::vector<int>& more) {
+int run_guarded(const std::function<int(const Guarded&)>& agent_main, const Guarding& guarding) {
   Guarded guarded;
   guarded.start = capture_starting_state();
   guarded.guardian = ::getpid();
   reserve_looks();
   const std::vector<pid_t> children = children_of(guarded.guardian);
-  const std::vector<int> signals = guarded_signals(guarded.start, more);
+  const std::vector<int> signals = guarded_signals(guarded.start, guarding.more);
   take_signals(guarded.start, signals);
   MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
   Wake wake;
@@ -182,8 +185,8 @@ int run_guarded(const std::function<int(const Guarded&)>& agent_main,
     return agent_main(guarded);
   }
   wake.arm();
-  if (meanwhile) meanwhile();
-  return Guard(agent, std::set<pid_t>(children.begin(), children.end()), signals).run();
+  if (guarding.meanwhile) guarding.meanwhile();
+  return Guard(agent, {children.begin(), children.end()}, signals, guarding.killed).run();
 }
 
 bool has_job_control() {

@@ -30,15 +30,21 @@ struct Guarded {
   pid_t guardian = 0;
 };
 
+struct Guarding {
+  // Runs once in the guardian while the agent starts: house work that may not cost the job time. It
+  // must be short, signals wait for it.
+  std::function<void()> meanwhile = {};
+  std::vector<int> more = {};  // signals that are not to end it
+  // The agent was killed, and so was all that it had: why, in a line that has been printed.
+  std::function<void(const std::string&)> killed = {};
+};
+
 // Splits the process: the child runs `agent_main` and exits with its value; the parent guards it
 // and returns the exit code for main. Both have the stop signals, those of job control, the
-// forwarded ones and `more` blocked (nothing is lost before the agent's SignalWatch exists) and are
-// child subreapers.
-// `meanwhile`, if any, runs once in the guardian while the agent starts: house work that may not
-// cost the job time. It must be short, signals wait for it.
-// REQUIRES: one thread.
+// forwarded ones and `guarding.more` blocked (nothing is lost before the agent's SignalWatch
+// exists) and are child subreapers. REQUIRES: one thread.
 int run_guarded(const std::function<int(const Guarded&)>& agent_main,
-                const std::function<void()>& meanwhile = {}, const std::vector<int>& more = {});
+                const Guarding& guarding = {});
 
 // Whether anybody could continue this process if it stopped: a parent of its process group within
 // the session but outside of the group, a shell that is. Without one (an orphaned process group, to

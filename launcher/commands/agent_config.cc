@@ -141,18 +141,12 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   return config;
 }
 
-namespace {
-
-// A pod's own, where nothing else was asked for. A worker's `muster run` inside another leaves it
-// to that one.
 std::string termination_log_of(const RunOptions& options, const EnvironmentMap& environment) {
   if (options.termination_log == "none") return "";
   if (!options.termination_log.empty()) return options.termination_log;
   if (environment.contains("MUSTER_GENERATION")) return "";
   return ::access(agent::kTerminationPath, W_OK) == 0 ? agent::kTerminationPath : "";
 }
-
-}  // namespace
 
 std::string log_dir_of(const RunOptions& options, const EnvironmentMap& environment) {
   return options.log_dir.empty() ? agent::default_log_dir(environment, getuid()) : options.log_dir;

@@ -12,6 +12,7 @@
 #include "launcher/commands/agent_config.h"
 #include "launcher/commands/chaos_plan.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/early_end.h"
 #include "launcher/commands/event_file.h"
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/node_slots.h"
@@ -36,17 +37,17 @@ std::string origin(const CommandLine& line, const char* name) {
 // Local ranks that a map of --redirects or --tee names and this node does not have. torchrun takes
 // single digits only, and ignores those of them that are too high, so that one line can serve nodes
 // of different sizes; a higher one on a job of this node alone is a mistake.
-int check_streams(const char* name, const StreamChoice& streams, const RunPlan& plan,
-                  CommandLine& line) {
+std::optional<EarlyEnd> check_streams(const char* name, const StreamChoice& streams,
+                                      const RunPlan& plan, CommandLine& line) {
   constexpr std::uint32_t kTorchrunsLast = 9;
   for (const auto& [local_rank, bits] : streams.by_rank) {
     if (local_rank < plan.slots) continue;
     const std::string none =
         cat(origin(line, name), ": there is no local rank ", local_rank, " among ", plan.slots);
-    if (local_rank > kTorchrunsLast && plan.options.max_nodes == 1) return refuse(none);
+    if (local_rank > kTorchrunsLast && plan.options.max_nodes == 1) return refused(none);
     line.notes.push_back(cat(none, " on this node: ignored"));
   }
-  return 0;
+  return std::nullopt;
 }
 
 void check_filter(const RunPlan& plan, CommandLine& line) {
@@ -82,25 +83,25 @@ std::optional<Generation> last_generation(const RunOptions& options) {
   return policy.max_restarts;
 }
 
-// Fills in the plan. 0, or the exit code of a refusal that has been said.
-int make_plan(CommandLine& line, RunPlan& plan) {
+// Fills in the plan.
+std::optional<EarlyEnd> make_plan(CommandLine& line, RunPlan& plan) {
   const RunOptions& options = plan.options;
   const absl::StatusOr<std::uint32_t> slots = count_slots(options.nproc, plan.environment);
-  if (!slots.ok()) return refuse(cat("--nproc-per-node: ", slots.status().message()));
+  if (!slots.ok()) return refused(cat("--nproc-per-node: ", slots.status().message()));
   plan.slots = *slots;
   if (options.stdin_choice == StdinChoice::kLocalRank && options.stdin_local_rank >= plan.slots) {
-    return refuse(
+    return refused(
         cat("--stdin: there is no local rank ", options.stdin_local_rank, " among ", plan.slots));
   }
   for (const auto& [name, streams] :
        {std::pair{"redirects", &options.redirects}, std::pair{"tee", &options.tee}}) {
-    if (const int code = check_streams(name, *streams, plan, line); code != 0) return code;
+    if (auto end = check_streams(name, *streams, plan, line)) return end;
   }
   check_filter(plan, line);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     const absl::Status enough = check_open_files(plan.slots, open_files_inherited(), files);
-    if (!enough.ok()) return refuse(cat("--nproc-per-node: ", enough.message()));
+    if (!enough.ok()) return refused(cat("--nproc-per-node: ", enough.message()));
   }
   plan.host = host_name();
   plan.node = options.node_name;
@@ -114,15 +115,14 @@ int make_plan(CommandLine& line, RunPlan& plan) {
                                         .slots = plan.slots,
                                         .node = plan.node,
                                         .last_generation = last_generation(options)});
-  if (!faults.ok()) return refuse(cat(origin(line, "chaos"), ": ", faults.message()));
+  if (!faults.ok()) return refused(cat(origin(line, "chaos"), ": ", faults.message()));
   if (!options.program.empty()) {
     plan.program = resolve_program(options, plan.environment);
     if (!plan.program.ok()) {
       if (line.print_config) {
         line.notes.push_back(plan.program.error);
       } else if (options.max_nodes == 1) {
-        say(plan.program.error);
-        return plan.program.exit_code;
+        return EarlyEnd{plan.program.exit_code, plan.program.error};
       } else {
         // Others wait for this node: it joins, and the exec that fails ends the job for all.
         say(cat(plan.program.error, "; this node joins nevertheless, so that the others are told"));
@@ -130,7 +130,7 @@ int make_plan(CommandLine& line, RunPlan& plan) {
       }
     }
   }
-  return 0;
+  return std::nullopt;
 }
 
 // What would end this process by default is held back from the moment that there is a folder to
@@ -162,16 +162,16 @@ void clear_up_after_the_killed(const RunPlan& plan, const std::string& registry)
           " process(es) of jobs of this user whose guardian and agent are dead"));
 }
 
-// 0, or the exit code of a refusal that has been said. Last of all: it creates what is missing.
-int check_outputs(const CommandLine& line, const RunPlan& plan) {
+// Last of all: it creates what is missing.
+std::optional<EarlyEnd> check_outputs(const CommandLine& line, const RunPlan& plan) {
   const RunOptions& options = plan.options;
   const std::pair<const char*, std::string> troubles[] = {
       {"events", event_file_trouble(options.events, plan.node, plan.job)},
       {"server-events", event_file_trouble(options.server_events, plan.node, plan.job)}};
   for (const auto& [name, trouble] : troubles) {
-    if (!trouble.empty()) return refuse(cat(origin(line, name), ": ", trouble));
+    if (!trouble.empty()) return refused(cat(origin(line, name), ": ", trouble));
   }
-  return 0;
+  return std::nullopt;
 }
 
 void tell_notes(const CommandLine& line, const RunPlan& plan) {
@@ -199,18 +199,27 @@ int run_command(const Words& words) {
   RunPlan plan;
   plan.environment = read_environment();
   absl::StatusOr<CommandLine> line = parse_command_line(words, plan.environment);
-  if (!line.ok()) return refuse(cat(line.status().message()));
+  if (const auto log = plan.environment.find("MUSTER_TERMINATION_LOG");
+      log != plan.environment.end()) {
+    plan.options.termination_log = log->second;
+  }
+  if (!line.ok()) return end_early(plan, refused(cat(line.status().message())));
   if (line->help) return print(run_help()) ? 0 : 1;
+  // One that only prints what it would do has no end to explain.
+  const std::string termination_log =
+      line->print_config ? "none" : line->settings[option_index("termination-log")].text;
+  plan.options.termination_log = termination_log;
   absl::StatusOr<RunOptions> options = resolve_options(*line, plan.environment);
-  if (!options.ok()) return refuse(cat(options.status().message()));
+  if (!options.ok()) return end_early(plan, refused(cat(options.status().message())));
   plan.options = *std::move(options);
-  if (const int code = make_plan(*line, plan); code != 0) return code;
+  plan.options.termination_log = termination_log;
+  if (const auto end = make_plan(*line, plan)) return end_early(plan, *end);
   if (line->print_config) {
     show_computed(*line, plan);
     tell_notes(*line, plan);
     return print(print_config(*line, plan.options, plan.slots, plan.program.argv)) ? 0 : 1;
   }
-  if (const int code = check_outputs(*line, plan); code != 0) return code;
+  if (const auto end = check_outputs(*line, plan)) return end_early(plan, *end);
   tell_notes(*line, plan);
 
   // The guardian has to know all that are not to end it.
@@ -219,14 +228,13 @@ int run_command(const Words& words) {
   signals.insert(signals.end(), more.begin(), more.end());
   const HeldSignals held(signals);
   if (const absl::Status logs = check_logs(plan); !logs.ok()) {
-    return refuse(cat("--log-dir: ", logs.message()));
+    return end_early(plan, refused(cat("--log-dir: ", logs.message())));
   }
   // Made here, so that guardian and agent share its lock and either can remove it.
   const absl::StatusOr<agent::JobFolder> folder =
       agent::JobFolder::make(plan.environment, getuid());
   if (!folder.ok()) {
-    say(cat(folder.status().message()));
-    return kExitInternal;
+    return end_early(plan, {kExitInternal, cat(folder.status().message())});
   }
   plan.folder = folder->path();
   plan.scratch = plan.folder + "/w";
@@ -237,7 +245,12 @@ int run_command(const Words& words) {
         guarded.start.mask = held.before();
         return run_job(plan, guarded);
       },
-      [&] { clear_up_after_the_killed(plan, registry); }, signals);
+      {.meanwhile = [&] { clear_up_after_the_killed(plan, registry); },
+       .more = signals,
+       .killed =
+           [&](const std::string& why) {
+             note_early_end(plan, {agent::kAgentKilledExitCode, why});
+           }});
   agent::remove_job_folder(plan.folder, plan.cgroup);
   // An agent that was killed has left its entry.
   if (code == agent::kAgentKilledExitCode) sweep_registry(registry);

@@ -27,6 +27,7 @@
 #include "agent/shell/store_proxy.h"
 #include "launcher/commands/agent_config.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/early_end.h"
 #include "launcher/commands/endpoint_probe.h"
 #include "launcher/commands/local_link.h"
 #include "launcher/commands/node_facts.h"
@@ -117,8 +118,7 @@ class RunJob {
       if (!options_.quiet) say(line);
     };
     guardian_.emplace(loop_.context(), guarded_.guardian, [this](const std::string& reason) {
-      say(reason);
-      end(kExitInternal);
+      end_before_agent({kExitInternal, reason});
     });
     probe_.emplace(loop_.context(), std::move(probe));
     probe_->start([this](ProbeResult result) {
@@ -126,9 +126,7 @@ class RunJob {
       guardian_.reset();
       if (phase_ != Phase::kLooking) return;
       if (result.exit_code != 0) {
-        say(result.text);
-        end(result.exit_code);
-        return;
+        return end_before_agent({result.exit_code, result.text});
       }
       server_ = std::move(result.server);
       reached_addr_ = std::move(result.reached_addr);
@@ -280,10 +278,9 @@ class RunJob {
     switch (phase_) {
       case Phase::kLooking:
         if (!stop) return;
-        say(cat("stopped by ", signal_name(signal), " while looking for the server at ",
-                options_.endpoint->text()));
-        end(128 + signal);
-        return;
+        return end_before_agent(
+            {128 + signal, cat("stopped by ", signal_name(signal),
+                               " while looking for the server at ", options_.endpoint->text())});
       case Phase::kRunning:
         if (signal == SIGWINCH && !is_forwarded(signal)) return runner_->resize_terminals();
         if (stop && !told_) told_ = signal;
@@ -354,6 +351,8 @@ class RunJob {
         });
   }
 
+  void end_before_agent(const EarlyEnd& early) { end(end_early(plan_, early)); }
+
   void end(int exit_code) {
     if (phase_ == Phase::kEnded) return;
     phase_ = Phase::kEnded;
@@ -401,8 +400,7 @@ int run_job(const RunPlan& plan, const agent::Guarded& guarded) {
     return RunJob(plan, guarded).run();
   } catch (const std::exception& failure) {
     // What the loop and its sources throw where the machine is out of descriptors or memory.
-    say(cat("cannot go on: ", failure.what()));
-    return kExitInternal;
+    return end_early(plan, {kExitInternal, cat("cannot go on: ", failure.what())});
   }
 }
 

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a pod's status shows of a node that ended."""
 import json
+import os
 import signal
 
-from harness import MusterCase, main, until
+from harness import MusterCase, free_port, main, until
 
 
 class TerminationLog(MusterCase):
@@ -40,6 +41,40 @@ class TerminationLog(MusterCase):
         self.assertEqual((last["exit_code"], last["exit_class"]), (3, "worker"))
         self.assertIn("some last words", last["first_cause"]["stderr_tail"])
         self.assertTrue(last["run"])
+
+    def test_an_end_before_there_is_an_agent_is_told(self):
+        missing = self.path("not.there")
+        log = {"MUSTER_TERMINATION_LOG": self.log}
+        for arguments, code, exit_class, text in (
+                (["--standalone", missing], 127, "worker", "not.there"),
+                (["--standalone", "--max-restrats", "3", "/bin/true"], 2, "usage", "--max-restarts"),
+                (["--standalone", "--nproc-per-node", "x", "/bin/true"], 2, "usage",
+                 "--nproc-per-node"),
+                (["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-conf",
+                  "is_host=0", "--join-timeout", "200ms", "/bin/true"], 75, "join_timeout",
+                 "nobody answers")):
+            with self.subTest(arguments=arguments):
+                job = self.muster("run", *arguments, environment=log)
+                self.assertEqual(job.code(), code, job.err)
+                last = self.document()
+                self.assertEqual((last["exit_code"], last["exit_class"]), (code, exit_class))
+                self.assertIn(text, last["text"])
+                self.assertIn(text, job.err)
+        with open(self.log, "w", encoding="ascii"):
+            pass
+        job = self.muster("run", "--standalone", "--print-config", "--nproc-per-node", "x",
+                          "/bin/true", environment=log)
+        self.assertEqual(job.code(), 2, job.err)
+        self.assertIsNone(self.document())
+
+    def test_a_killed_agent_is_told_by_its_guardian(self):
+        job = self.start("exec sleep 1000\n")
+        until(lambda: self.events(job, "generation_running"), "the workers")
+        os.kill(job.agent(), signal.SIGKILL)
+        self.assertEqual(job.code(), 70, job.err)
+        last = self.document()
+        self.assertEqual((last["exit_code"], last["exit_class"]), (70, "internal"))
+        self.assertIn("was killed by SIGKILL", last["text"])
 
     def test_a_stop_says_that_it_was_one_and_a_success_nothing(self):
         job = self.start(": > up.$RANK\nexec sleep 1000\n")
