@@ -44,12 +44,20 @@ def until(condition, what, seconds=None):
 
 
 def alive(pid):
-    """True for a process that exists and is not a zombie."""
+    """True for a process with a thread that is not dead. The first one may be, and be shown for the
+    whole, while another holds its files and locks still."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+        threads = os.listdir(f"/proc/{pid}/task")
     except (FileNotFoundError, ProcessLookupError):
         return False
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/stat", encoding="ascii", errors="replace") as file:
+                if file.read().rsplit(")", 1)[1].split()[0] not in "ZX":
+                    return True
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return False
 
 
 def holders(token):
