@@ -27,14 +27,6 @@ while True:
 """
 
 
-def lives(pid):
-    """True for a process of which a thread lives, be it not the first."""
-    try:
-        return any(alive(f"{pid}/task/{thread}") for thread in os.listdir(f"/proc/{pid}/task"))
-    except FileNotFoundError:
-        return False
-
-
 class Unkillable(MusterCase):
     def setUp(self):
         super().setUp()
@@ -96,7 +88,7 @@ class Unkillable(MusterCase):
         took = time.monotonic() - start
         self.assertRegex(job.err, rf"muster: process {pid} of rank 0 cannot be killed "
                                   r"\(state D\); this node is unfit\n")
-        self.assertTrue(lives(pid))
+        self.assertTrue(alive(pid))
         # As with ends_soon: the flags promise their time on a machine that is not overloaded.
         self.assertLess(took, budget + 10 * self.whole_job_s(), job.err)
         self.next_start(pid)
@@ -105,7 +97,7 @@ class Unkillable(MusterCase):
         """Where workers have groups of their own, one with a process in it cannot be removed, and
         the job's folder stays with it; when the process is gone the next start removes both."""
         self.thaw()
-        until(lambda: not lives(pid), "its end")
+        until(lambda: not alive(pid), "its end")
         later = self.muster("run", "--standalone", "/bin/true")
         self.assertEqual(later.code(), 0, later.err)
         self.assertEqual(os.listdir(self.scratch), [])
