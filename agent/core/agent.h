@@ -8,7 +8,8 @@
 // The machine keeps *wanted* (which generation should run here) apart from *actual* (which
 // workers live). Invariants:
 //   1. workers of generation g+1 are started only when no worker of an older one lives here;
-//   2. every StopOrder is answered by one StopConfirmed, never before the last worker is gone;
+//   2. every StopOrder is answered by one StopConfirmed, never before the last worker is gone; one
+//      that leaves confirms unasked as well;
 //   3. Finish is returned exactly once, after every worker is gone or given up on;
 //   4. an agent told Evicted, or without the server for server_grace, kills its workers;
 //   5. a worker that is told to end is not left suspended.

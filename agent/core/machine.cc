@@ -115,9 +115,9 @@ std::optional<Instant> Agent::State::next_deadline() const {
     next = earlier(next, linger_deadline(worker));
   }
   if (device_wait_) next = earlier(next, device_wait_->until);
-  if (telling_since_) {
-    next = earlier(next, telling_end());
-    next = earlier(next, telling_line_at());
+  if (farewell_since_ && !idle_since_) {
+    next = earlier(next, farewell_end());
+    next = earlier(next, farewell_line_at());
   }
   if (idle_since_) next = earlier(next, outcome_wait_end());
   return next;

@@ -58,12 +58,13 @@ struct Worker {
 struct Link {
   enum class State : std::uint8_t { kClosed, kOpening, kUp };
   State state = State::kClosed;
-  bool accepted = false;          // JoinAccepted came on this stream
-  bool left = false;              // Leave was sent on it …
-  std::uint64_t left_before = 0;  // … before the heartbeat of this number
-  Instant since;                  // opening: when Connect is due; up: when it went up
-  Instant heard_at;               // up: last message from the server
-  std::uint32_t failures = 0;     // in a row, since a Join was last accepted
+  bool accepted = false;       // JoinAccepted came on this stream
+  bool left = false;           // Leave was sent on it
+  bool stop_confirmed = false;  // … and, later, that nothing of the current generation runs
+  std::uint64_t farewell = 0;  // … and this heartbeat after all that there is to say; 0: not yet
+  Instant since;               // opening: when Connect is due; up: when it went up
+  Instant heard_at;            // up: last message from the server
+  std::uint32_t failures = 0;  // in a row, since a Join was last accepted
   LinkHistory history;
 
   bool usable() const { return state == State::kUp && accepted; }
@@ -207,9 +208,10 @@ struct Agent::State {
   void finish_if_over();
   void note_same_signal();
   void repeated_signal();
-  std::optional<Instant> telling_end() const;
-  std::optional<Instant> telling_line_at() const;
-  bool still_tells();
+  void say_farewell();
+  std::optional<Instant> farewell_end() const;
+  std::optional<Instant> farewell_line_at() const;
+  bool awaits_farewell();
   std::optional<Instant> outcome_wait_end() const;
 
   AgentConfig config_;
@@ -273,11 +275,11 @@ struct Agent::State {
   Instant signal_counted_at_;
   std::uint32_t signals_counted_ = 0;
   std::optional<Leave> leave_;
-  Instant leave_at_;                      // when it was decided
-  bool leave_heard_ = false;              // the server answered what was sent after it
-  bool sent_away_ = false;                // refused or evicted: there is nobody to tell
-  std::optional<Instant> telling_since_;  // nothing runs, and nobody knows that it leaves
-  bool telling_said_ = false;
+  Instant leave_at_;                       // when it was decided
+  bool farewell_heard_ = false;            // the server answered what was said last of all
+  bool sent_away_ = false;                 // refused or evicted: there is nobody to tell
+  std::optional<Instant> farewell_since_;  // nothing runs, and nobody is known to know it
+  bool farewell_line_said_ = false;
   std::optional<Outcome> outcome_;
   bool job_finished_emitted_ = false;
   std::set<NodeName> left_;  // members of the generation that have left the job

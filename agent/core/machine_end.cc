@@ -34,13 +34,13 @@ constexpr Duration kShortGrace = 2s;
 constexpr Duration outcome_wait(std::uint32_t signals) {
   return signals <= 1 ? 500ms : signals == 2 ? 250ms : 100ms;
 }
-// How long a node whose workers are gone tries to tell a server that is away that it leaves: a
-// server that starts again is back by then. Untold, the others take it for lost. TERM is how
+// How long a node whose workers are gone tries to tell a server that does not answer that it
+// leaves: one that starts again is back by then. Untold, the others take it for lost. TERM is how
 // schedulers stop a node, and they give it time; behind the other signals somebody waits.
-constexpr Duration telling_limit(std::optional<int> signal) {
+constexpr Duration farewell_limit(std::optional<int> signal) {
   return !signal || *signal == kSigTerm ? 10s : 500ms;
 }
-constexpr Duration kTellingLineAfter = 1s;
+constexpr Duration kFarewellLineAfter = 1s;
 
 }  // namespace
 
@@ -126,7 +126,6 @@ void Agent::State::leave(int signal, std::string reason) {
 void Agent::State::send_leave() {
   if (!leave_ || link_.left || !link_.usable()) return;
   link_.left = true;
-  link_.left_before = heartbeat_sequence_ + 1;
   leave_->age = now_ - leave_at_;
   send(assignment_.generation, *leave_);
 }
@@ -207,32 +206,46 @@ std::optional<Instant> Agent::State::outcome_wait_end() const {
   return *idle_since_ + outcome_wait(signals_counted_);
 }
 
-// Until when the end waits for a stream on which to say that this node leaves; nullopt: it was
-// said, or nobody is there to hear it. Who signals twice does not want to wait for that.
-std::optional<Instant> Agent::State::telling_end() const {
+// What the others of the job wait for: that this node leaves, and that nothing of theirs runs here
+// any more. The heartbeat asks whether it was heard.
+void Agent::State::say_farewell() {
+  if (!leave_ || link_.farewell != 0 || !link_.left || !link_.usable()) return;
+  const bool owed = assignment_.generation != kNoGeneration && !any_alive();
+  if (owed && !link_.stop_confirmed) {
+    send(assignment_.generation, StopConfirmed{});
+  }
+  send_heartbeat();
+  link_.farewell = heartbeat_sequence_;
+}
+
+// Until when the end waits for that answer, or for a stream to ask on; nullopt: it was heard, or
+// nobody is there to hear it. Who signals twice does not want to wait for it.
+std::optional<Instant> Agent::State::farewell_end() const {
   const bool own_end =
       end_ && (end_->exit_class == ExitClass::kSignal || end_->exit_class == ExitClass::kUnfit);
-  const bool untold = leave_ && own_end && ever_accepted_ && !link_.left && !leave_heard_;
-  if (!untold || sent_away_ || server_left_ || lease_over_ || outcome_ || signals_counted_ > 1) {
+  const bool unheard = leave_ && own_end && ever_accepted_ && !farewell_heard_;
+  if (!unheard || sent_away_ || server_left_ || lease_over_ || outcome_ || signals_counted_ > 1) {
     return std::nullopt;
   }
   const Duration budget = std::max(config_.stop_budget - kBudgetReserve, Duration{0});
-  return (signal_ ? signaled_at_ : leave_at_) + std::min(telling_limit(signal_), budget);
+  const Instant since = signal_ ? std::min(signaled_at_, leave_at_) : leave_at_;
+  return since + std::min(farewell_limit(signal_), budget);
 }
 
-// When the wait for that is worth a line; nullopt: it was said, or there is no wait.
-std::optional<Instant> Agent::State::telling_line_at() const {
-  if (!telling_since_ || telling_said_ || !telling_end()) return std::nullopt;
-  return *telling_since_ + kTellingLineAfter;
+// When the wait for it is worth a line; nullopt: that was said, or there is no wait.
+std::optional<Instant> Agent::State::farewell_line_at() const {
+  if (!farewell_since_ || farewell_line_said_ || !farewell_end()) return std::nullopt;
+  return *farewell_since_ + kFarewellLineAfter;
 }
 
-bool Agent::State::still_tells() {
-  const std::optional<Instant> end = telling_end();
+bool Agent::State::awaits_farewell() {
+  say_farewell();
+  const std::optional<Instant> end = farewell_end();
   if (!end || now_ >= *end) return false;
-  if (!telling_since_) telling_since_ = now_;
-  if (const auto line = telling_line_at(); line && now_ >= *line) {
-    telling_said_ = true;
-    say(Severity::kWarning, "no stream to the server; trying for " + whole_seconds(*end - now_) +
+  if (!farewell_since_) farewell_since_ = now_;
+  if (const auto line = farewell_line_at(); line && now_ >= *line) {
+    farewell_line_said_ = true;
+    say(Severity::kWarning, "the server does not answer; trying for " + whole_seconds(*end - now_) +
                                 " to tell it that this node leaves (a second signal ends it)");
   }
   return true;
@@ -240,10 +253,10 @@ bool Agent::State::still_tells() {
 
 void Agent::State::finish_if_over() {
   if (!end_ || any_not_over()) return;
-  if (still_tells()) return;
+  release_port();
+  if (awaits_farewell()) return idle_since_.reset();
   if (!idle_since_) idle_since_ = now_;
   if (const auto end = outcome_wait_end(); end && now_ < *end) return;
-  release_port();
   if (suspended_) act(ResumeGuardian{});
   if (link_.state != Link::State::kClosed) act(Disconnect{});
   link_.state = Link::State::kClosed;

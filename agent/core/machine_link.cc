@@ -95,6 +95,8 @@ void Agent::State::link_failed(std::string reason) {
   link_.state = Link::State::kClosed;
   link_.accepted = false;
   link_.left = false;
+  link_.stop_confirmed = false;
+  link_.farewell = 0;
   link_.history.reason = std::move(reason);
   link_.history.sent_away = false;
   ++link_.failures;
@@ -102,11 +104,11 @@ void Agent::State::link_failed(std::string reason) {
 }
 
 // Once the end is settled another stream is worth it only for a node that leaves: the others wait
-// for its word that it does, and for the confirmation that its workers are gone.
+// for its word that it does, and that its workers are gone.
 bool Agent::State::reconnects() const {
   if (!end_) return true;
-  const auto telling = telling_end();
-  return (leave_ && ever_accepted_ && any_not_over()) || (telling && now_ < *telling);
+  const auto farewell = farewell_end();
+  return (leave_ && ever_accepted_ && any_not_over()) || (farewell && now_ < *farewell);
 }
 
 Duration Agent::State::retry_delay() {
@@ -198,7 +200,7 @@ void Agent::State::said(const Envelope& /*envelope*/, const JoinRefused& refused
 }
 
 void Agent::State::said(const Envelope& /*envelope*/, const HeartbeatAck& ack) {
-  if (link_.left && ack.sequence >= link_.left_before) leave_heard_ = true;
+  if (link_.farewell != 0 && ack.sequence >= link_.farewell) farewell_heard_ = true;
   while (!heartbeats_.empty() && heartbeats_.front().first <= ack.sequence) {
     if (heartbeats_.front().first == ack.sequence) {
       answered_at_ = std::max(answered_at_, heartbeats_.front().second);

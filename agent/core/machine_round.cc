@@ -203,6 +203,7 @@ void Agent::State::confirm_stops() {
     send(generation, StopConfirmed{});
   confirmations_owed_.clear();
   confirmed_ = true;
+  link_.stop_confirmed = link_.left;
 }
 
 void Agent::State::said(const Envelope& /*envelope*/, const JobEventNotice& notice) {

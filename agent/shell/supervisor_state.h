@@ -95,6 +95,7 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   bool killing = false;
   bool reported = false;  // as unkillable
   SignalScope kill_scope = SignalScope::kLeader;
+  std::map<int, std::set<ProcessKey>> told_with_group;  // by signal, as it was sent last
   Instant kill_deadline;
   Duration kill_pause{0};
 
@@ -118,6 +119,7 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   void forget();
   void send(int signal, SignalScope scope, std::optional<Duration> patience);
   void deliver(int signal, SignalScope scope);
+  void note_told(int signal);
   void kill_pass(SignalScope scope);
   void kill_for_good();
   void watch_kill();

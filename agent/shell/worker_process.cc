@@ -336,11 +336,21 @@ void WorkerProcess::State::deliver(int signal, SignalScope scope) {
   }
   // All of a group at once can be stopped twice, and cannot fork between two looks.
   const bool suspends = signal == SIGSTOP && scope == SignalScope::kDescendants;
+  if (scope == SignalScope::kGroup && signal != SIGKILL) note_told(signal);
   if (scope == SignalScope::kGroup || suspends) ::kill(-leader, signal);
   if (scope == SignalScope::kLeader || scope == SignalScope::kGroup) return;
   for (const ProcessInfo& process : below()) {
-    const bool in_scope = scope == SignalScope::kDescendants || process.group != leader;
-    if (in_scope) signal_process(process, signal);
+    const bool told = process.group == leader || told_with_group[signal].contains(key_of(process));
+    if (scope == SignalScope::kDescendants || !told) signal_process(process, signal);
+  }
+}
+
+// Who has the signal with the group may leave it over that, and has it all the same.
+void WorkerProcess::State::note_told(int signal) {
+  std::set<ProcessKey>& told = told_with_group[signal];
+  told.clear();
+  for (const ProcessInfo& process : below()) {
+    if (process.group == leader) told.insert(key_of(process));
   }
 }
 

@@ -50,6 +50,31 @@ class StopOptions(MusterCase):
         self.assertEqual(job.code(), 143, job.err)
         self.assertEqual(self.got(), ["child TERM"])
 
+    def test_scope_group_tells_nobody_twice_who_leaves_the_group_over_it(self):
+        with open(self.path("worker.py"), "w", encoding="utf-8") as file:
+            file.write("import os, signal, sys, time\n"
+                       "leader = os.fork() != 0\n"
+                       "got = []\n"
+                       "def on_term(*_):\n"
+                       "    got.append(1)\n"
+                       "    if leader: return\n"
+                       "    if len(got) == 1: os.setsid(); open('left', 'w').close()\n"
+                       "    if len(got) == 2: open('twice', 'w').close()\n"
+                       "signal.signal(signal.SIGTERM, on_term)\n"
+                       "open(f'up.{leader}', 'w').close()\n"
+                       "while not os.path.exists('left'): time.sleep(0.01)\n"
+                       "if leader: sys.exit(0)\n"
+                       "while not os.path.exists('go'): time.sleep(0.01)\n")
+        job = self.run_job("--standalone", "--stop-scope", "group", *self.PATIENT,
+                           self.path("worker.py"))
+        self.until_event(job, "generation_running")
+        until(lambda: all(os.path.exists(self.path(f"up.{who}")) for who in (True, False)), "both")
+        job.signal(signal.SIGTERM)
+        self.until_event(job, "worker_exited", rank=0)
+        open(self.path("go"), "w", encoding="utf-8").close()
+        self.assertEqual(job.code(), 143, job.err)
+        self.assertFalse(os.path.exists(self.path("twice")))
+
     def test_exit_grace_names_what_runs_on_and_ends_it(self):
         job = self.run_job("--standalone", "--exit-grace", "300ms", self.script(
             "sleep 4242 &\necho $! > pid\nexit 0\n"))

@@ -137,6 +137,7 @@ class Checks {
     int ports_asked = 0;       // HoldMasterPort without an answer yet
     std::uint64_t orders = 0;  // StopOrders received, and streams on which they may be repeated
     std::uint64_t confirmed = 0;
+    bool left = false;                   // a Leave was sent
     std::optional<Instant> server_left;  // ServerLeaving was read
     std::set<std::uint32_t> suspended;   // local ranks
     std::set<std::uint32_t> told_to_end;

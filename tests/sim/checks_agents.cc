@@ -142,9 +142,11 @@ void Checks::check_send(const NodeTruth& node, AgentRecord& record, const AgentM
   if (const auto* answer = std::get_if<PrepareAnswer>(&message.body)) {
     if (!answer->accepted) ++tally["prepare refused"];
   }
+  record.left = record.left || std::holds_alternative<Leave>(message.body);
   if (!std::holds_alternative<StopConfirmed>(message.body)) return;
   ++record.confirmed;
-  if (record.confirmed > record.orders) fail("A2: " + node.name + " confirms unasked");
+  const bool asked = record.left || record.confirmed <= record.orders;
+  if (!asked) fail("A2: " + node.name + " confirms unasked");
   for (const ProcessPtr& process : node.processes) {
     if (!process->alive() || process->generation != message.envelope.generation) continue;
     fail("A2: " + node.name + " confirms the stop of " + text_of(process->generation) +

@@ -352,7 +352,11 @@ class Job {
   bool fenced() const { return fenced_until_ && now_ < *fenced_until_; }
   void forget_leaves();
   bool anyone_remains() const;
-  bool everyone_left() const { return last_leave_signal_ != 0 && !anyone_remains(); }
+  bool everyone_left() const {
+    // Who adopts a run does not know yet who else is in it.
+    const bool unknown = phase_ == Phase::kRecovering && state_lost_ && now_ < recovering_until_;
+    return last_leave_signal_ != 0 && !anyone_remains() && !unknown;
+  }
   void watch(const Member& member);
 
   // ---- job_end.cc

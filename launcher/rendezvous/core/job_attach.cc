@@ -166,7 +166,10 @@ void Job::join(SessionId session, const std::string& peer, const Join& join, Ins
   }
   std::optional<JoinRefused> why = refused_as_over(join.node);
   if (!why) why = refused(join);
-  if (!why) why = refused_as_spare(join.node);
+  const bool may_come = !why || why->why == JoinRefused::Why::kNotYet;
+  if (std::optional<JoinRefused> full = may_come ? refused_as_spare(join.node) : std::nullopt) {
+    why = std::move(full);
+  }
   if (why) {
     refuse(session, join, std::move(*why));
     return;
@@ -313,12 +316,16 @@ void Job::resend(Member& member, const Reattach& known) {
 // After adopting: an agent whose incarnation the lost server issued.
 void Job::return_to_us(SessionId session, const std::string& peer, const Join& join) {
   const Reattach& known = *join.reattach;
-  // A broken stream of the one that holds its node rank makes the older agent no newer.
-  const std::optional<NodeName> holder = holder_of(join.node.node_rank);
-  if (holder && members_.at(*holder).incarnation >= known.incarnation) {
-    evict(session, join.node.name, known.incarnation,
-          "node " + *holder + " has taken its node rank");
-    return;
+  // Of two at one node rank the newer one holds it, whoever's stream is broken: one that joined
+  // here, else the one that the lost server took in later.
+  if (const std::optional<NodeName> name = holder_of(join.node.node_rank)) {
+    const Member& holder = members_.at(*name);
+    if (!holder.returned || holder.incarnation >= known.incarnation) {
+      evict(session, join.node.name, known.incarnation,
+            "node " + *name + " has taken its node rank");
+      return;
+    }
+    lose(*name, "node " + join.node.name + " has taken its node rank");
   }
   if (std::optional<JoinRefused> why = refused(join)) {
     using Why = JoinRefused::Why;
@@ -331,6 +338,7 @@ void Job::return_to_us(SessionId session, const std::string& peer, const Join& j
   }
   make_way(join.node);
   Member& member = admit(session, peer, join, known.incarnation);
+  member.returned = true;
   if (!known.workers_running || known.generation == kNoGeneration) return;
   found_working(member, known.generation);
   order_stop(member);

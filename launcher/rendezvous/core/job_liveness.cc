@@ -118,7 +118,8 @@ void Job::stream_lost(const Attachment& from, SessionId session, Instant now) {
   if (member == nullptr || member->session != session || server_left_) return;
   member->session.reset();
   member->stream_lost_at = now;
-  member->away_since = now;
+  const bool told_all = !member->back_at || now >= *member->back_at + kLeaveEvidence;
+  if (told_all) member->away_since = now;
   if (now < stall_echo_until_) hold(*member);
   if (member->leaving && (finished() || !working_.contains(name))) {
     remove(name);

@@ -13,9 +13,6 @@ namespace {
 // A worker that a stop signal ended is a stop if some agent of the job gets that signal within
 // this time, before or after (contracts §2). Such an end is settled no earlier.
 constexpr Duration kSameSignal = 2s;
-// How long settling waits for the Leave of an agent that says that it has the signal. Long against
-// the way of a message, short against a restart.
-constexpr Duration kLeaveEvidence = 200ms;
 
 // Of a generation that was stopped without a failure.
 FormReason form_reason(StopWhy why) {
@@ -77,14 +74,16 @@ std::optional<Instant> Job::evidence_due(const Cause& cause) const {
   return leave_is_on_its_way ? std::optional(cause.reported + kLeaveEvidence) : std::nullopt;
 }
 
-// When we know of what agents did at `then`: who was without a stream tells it on its return.
+// When we know of what the agents of this generation did at `then`: who was without a stream tells
+// it on its return.
 Instant Job::heard_of_all(Instant then) const {
   Instant heard = then;
   for (const auto& [name, member] : members_) {
-    if (member.leaving || member.away_since > then) continue;
+    if (member.leaving || member.away_since > then || !life_->group_ranks.contains(name)) continue;
     if (!member.connected()) heard = std::max(heard, lost_at(member));
-    if (member.connected() && member.back_at)
+    if (member.connected() && member.back_at) {
       heard = std::max(heard, *member.back_at + kLeaveEvidence);
+    }
   }
   return heard;
 }

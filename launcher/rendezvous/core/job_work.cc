@@ -133,7 +133,7 @@ bool Job::on(Member& member, const Envelope& envelope, const StopConfirmed&) {
   const NodeName& name = member.facts.name;
   if (envelope.generation != member.work || member.work == kNoGeneration) return false;
   if (!working_.contains(name)) return true;  // a second order was answered too
-  if (runs() && works_in_life(member)) {
+  if (runs() && works_in_life(member) && !member.leaving) {
     // Only a stop that was ordered can be confirmed: by the server before this one, whose journal
     // lost the order.
     if (!read_back_) return false;

@@ -19,6 +19,10 @@ namespace muster::rendezvous {
 
 class Job;
 
+// How long the Leave of an agent that has the signal may take to come. Long against the way of a
+// message, short against a restart.
+inline constexpr Duration kLeaveEvidence = 200ms;
+
 struct Member {
   NodeFacts facts;
   std::string observed_addr;  // empty for an in-process session
@@ -31,10 +35,11 @@ struct Member {
   Instant heard_at;
   Instant stream_lost_at;
   Instant held_until;  // not lost before, while it has no stream
-  // Since when it is, or was last, without a stream (of another server: ever), and its return: it
-  // brings what it had to say meanwhile.
+  // Since when it is, or was last, without a stream (of another server: ever), and its return: with
+  // it comes, kLeaveEvidence later, what it had to say of that time.
   Instant away_since;
   std::optional<Instant> back_at;
+  bool returned = false;  // from the server before this one, whose state is lost
   std::vector<RankProgress> progress;
   bool suspended = false;  // as its last heartbeat said
 

@@ -112,6 +112,12 @@ class Rig {
   }
   static ExitStatus code(int value) { return {ExitStatus::Kind::kExited, value, false, ""}; }
   static ExitStatus killed(int signal) { return {ExitStatus::Kind::kSignaled, signal, false, ""}; }
+  // The server answers the last heartbeat of the last step.
+  std::vector<Action>& answer() {
+    const std::vector<Heartbeat> beats = sent<Heartbeat>();
+    REQUIRE_FALSE(beats.empty());
+    return said(HeartbeatAck{beats.back().sequence});
+  }
   std::vector<Action>& gone(std::uint32_t local_rank) { return step(WorkerGone{local_rank}); }
 
   // ---- questions about the last step

@@ -104,6 +104,7 @@ TEST_CASE("an agent that ends suspended leaves no stopped guardian") {
     rig.ended(i, Rig::killed(15));
     rig.gone(i);
   }
+  rig.answer();
   CHECK(rig.has<ResumeGuardian>());
   CHECK(rig.has<Finish>());
   CHECK(rig.step(SignalReceived{20}).empty());

@@ -183,6 +183,7 @@ TEST_CASE("an unkillable worker makes the node unfit: leave, kill the rest, 77")
   rig.ended(1, Rig::killed(9));
   rig.gone(1);
   CHECK(rig.sent<StopConfirmed>().empty());  // it is not gone, and never said to be
+  rig.answer();
   const Finish finish = rig.only<Finish>();
   CHECK(finish.exit_code == 77);
   CHECK(finish.exit_class == ExitClass::kUnfit);
