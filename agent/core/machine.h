@@ -58,13 +58,13 @@ struct Worker {
 struct Link {
   enum class State : std::uint8_t { kClosed, kOpening, kUp };
   State state = State::kClosed;
-  bool accepted = false;       // JoinAccepted came on this stream
-  bool left = false;           // Leave was sent on it
+  bool accepted = false;        // JoinAccepted came on this stream
+  bool left = false;            // Leave was sent on it
   bool stop_confirmed = false;  // … and, later, that nothing of the current generation runs
-  std::uint64_t farewell = 0;  // … and this heartbeat after all that there is to say; 0: not yet
-  Instant since;               // opening: when Connect is due; up: when it went up
-  Instant heard_at;            // up: last message from the server
-  std::uint32_t failures = 0;  // in a row, since a Join was last accepted
+  std::uint64_t farewell = 0;   // … and this heartbeat after all that there is to say; 0: not yet
+  Instant since;                // opening: when Connect is due; up: when it went up
+  Instant heard_at;             // up: last message from the server
+  std::uint32_t failures = 0;   // in a row, since a Join was last accepted
   LinkHistory history;
 
   bool usable() const { return state == State::kUp && accepted; }
@@ -208,6 +208,7 @@ struct Agent::State {
   void finish_if_over();
   void note_same_signal();
   void repeated_signal();
+  bool was_before_the_signal(Generation generation) const;
   void say_farewell();
   std::optional<Instant> farewell_end() const;
   std::optional<Instant> farewell_line_at() const;
@@ -271,6 +272,7 @@ struct Agent::State {
 
   // The end.
   std::optional<int> signal_;  // first stop signal to the agent
+  bool new_stream_since_signal_ = false;
   Instant signaled_at_;
   Instant signal_counted_at_;
   std::uint32_t signals_counted_ = 0;
@@ -279,6 +281,7 @@ struct Agent::State {
   bool farewell_heard_ = false;            // the server answered what was said last of all
   bool sent_away_ = false;                 // refused or evicted: there is nobody to tell
   std::optional<Instant> farewell_since_;  // nothing runs, and nobody is known to know it
+  bool unheard_ = false;                   // that was waited for long enough
   bool farewell_line_said_ = false;
   std::optional<Outcome> outcome_;
   bool job_finished_emitted_ = false;

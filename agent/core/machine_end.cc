@@ -139,7 +139,15 @@ void Agent::State::on(const GuardianLost& lost) {
 
 // ---------------------------------------------------------------- ends that the server tells
 
-void Agent::State::said(const Envelope& /*envelope*/, const OutcomeNotice& notice) {
+// Of a job that went on without this node a success says nothing about it. On the stream that was
+// up when the signal came it was decided before the Leave was read.
+bool Agent::State::was_before_the_signal(Generation generation) const {
+  if (!new_stream_since_signal_) return true;
+  return generation == assignment_.generation && !workers_.empty() &&
+         std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.done(); });
+}
+
+void Agent::State::said(const Envelope& envelope, const OutcomeNotice& notice) {
   send(assignment_.generation, OutcomeSeen{});
   if (outcome_) return;
   outcome_ = notice.outcome;
@@ -151,7 +159,8 @@ void Agent::State::said(const Envelope& /*envelope*/, const OutcomeNotice& notic
     emit(std::move(event));
   }
   const bool replaces = !end_ || end_->exit_class == ExitClass::kServerLost ||
-                        (end_->exit_class == ExitClass::kSignal && succeeded);
+                        (end_->exit_class == ExitClass::kSignal && succeeded &&
+                         was_before_the_signal(envelope.generation));
   if (replaces) {
     end_ = End{exit_code_of(*outcome_, config_.exit_code), outcome_->exit_class, outcome_, ""};
   } else if (end_->exit_class == ExitClass::kSignal) {
@@ -200,7 +209,7 @@ bool Agent::State::is_last_member() const {
 std::optional<Instant> Agent::State::outcome_wait_end() const {
   // One that is unfit ends with its own code, and has not confirmed its stop.
   const bool unfit = end_ && end_->exit_class == ExitClass::kUnfit;
-  const bool waits = idle_since_ && signal_ && !unfit && link_.left && !outcome_ &&
+  const bool waits = idle_since_ && signal_ && !unfit && link_.left && !unheard_ && !outcome_ &&
                      link_.usable() && is_last_member();
   if (!waits) return std::nullopt;
   return *idle_since_ + outcome_wait(signals_counted_);
@@ -241,7 +250,8 @@ std::optional<Instant> Agent::State::farewell_line_at() const {
 bool Agent::State::awaits_farewell() {
   say_farewell();
   const std::optional<Instant> end = farewell_end();
-  if (!end || now_ >= *end) return false;
+  unheard_ = end && now_ >= *end;
+  if (!end || unheard_) return false;
   if (!farewell_since_) farewell_since_ = now_;
   if (const auto line = farewell_line_at(); line && now_ >= *line) {
     farewell_line_said_ = true;

@@ -50,6 +50,7 @@ void Agent::State::on(const LinkUp& /*up*/) {
   link_.state = Link::State::kUp;
   link_.accepted = false;
   link_.left = false;
+  new_stream_since_signal_ = signal_.has_value();
   link_.since = now_;
   link_.heard_at = now_;
   link_.history.speaks_muster = true;
@@ -66,6 +67,7 @@ void Agent::State::on(const LinkUp& /*up*/) {
     }
     reattach.restarts_used = restarts_used_;
     reattach.epoch = epoch_;
+    reattach.leaving = leave_.has_value();
     join.reattach = std::move(reattach);
   }
   send(assignment_.generation, std::move(join));

@@ -80,23 +80,28 @@ struct OutputWriter::State {
     while (!queue.empty() || unfinished) {
       if (!unfinished) unfinished = queue.pop();
       OutputChunk& chunk = *unfinished;
-      std::string_view rest = chunk.bytes;
-      const bool waits = !chunk.target->rotating && !chunk.target->dead;
-      if (waits && !write_a_piece(chunk, patience_ms)) return;
-      if (waits && !chunk.bytes.empty()) continue;
-      const int error = waits ? 0 : write_chunk(chunk, rest);
+      std::string_view rest;
+      int error = 0;
+      if (!chunk.target->rotating && !chunk.target->dead) {
+        if (!write_a_piece(chunk, patience_ms, error)) return;
+        if (error == 0 && !chunk.bytes.empty()) continue;
+        rest = chunk.bytes;
+        note_missing(*chunk.target, rest.size());
+      } else {
+        error = write_chunk(chunk, rest);
+      }
       account(chunk, error, rest);
       unfinished.reset();
     }
   }
 
   // As much as a pipe that is ready takes without blocking (pipe(7)). False: it takes none now.
-  bool write_a_piece(OutputChunk& chunk, int patience_ms) {
+  bool write_a_piece(OutputChunk& chunk, int patience_ms, int& error) {
     pollfd ready{chunk.target->fd, POLLOUT, 0};
     if (::poll(&ready, 1, patience_ms) <= 0) return false;
     const std::size_t most = std::min<std::size_t>(chunk.bytes.size(), PIPE_BUF);
     const ssize_t count = ::write(chunk.target->fd, chunk.bytes.data(), most);
-    if (count < 0 && errno != EINTR) chunk.target->dead = true;
+    if (count < 0 && errno != EINTR) error = errno;
     if (count <= 0) return true;
     chunk.bytes.erase(0, static_cast<std::size_t>(count));
     written += static_cast<std::uint64_t>(count);
@@ -166,9 +171,13 @@ struct OutputWriter::State {
     } else if (!target.dead) {
       error = write_all(target.fd, rest, written);
     }
-    target.drops->bytes += rest.size();
-    target.missing += rest.size();
+    note_missing(target, rest.size());
     return error;
+  }
+
+  static void note_missing(OutputTarget& target, std::size_t bytes) {
+    target.drops->bytes += bytes;
+    target.missing += bytes;
   }
 
   // REQUIRES: mutex held.

@@ -44,6 +44,7 @@ struct Reattach {
   std::vector<std::uint32_t> ranks_done;  // global ranks of this node that exited 0
   std::uint32_t restarts_used = 0;        // highest it was ever told
   ServerEpoch epoch = 0;
+  bool leaving = false;  // it was told to stop: its Leave follows
   bool operator==(const Reattach&) const = default;
 };
 

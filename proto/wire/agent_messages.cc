@@ -62,6 +62,7 @@ void put(const Join& from, v1::AgentMessage& message) {
     reattach.add_ranks_done(rank);
   reattach.set_restarts_used(from.reattach->restarts_used);
   reattach.set_epoch(from.reattach->epoch);
+  reattach.set_leaving(from.reattach->leaving);
 }
 Reattach get(const v1::Reattach& from, Border& border) {
   Reattach to;
@@ -76,6 +77,7 @@ Reattach get(const v1::Reattach& from, Border& border) {
   }
   to.restarts_used = from.restarts_used();
   to.epoch = from.epoch();
+  to.leaving = from.leaving();
   return to;
 }
 Join get(const v1::Join& from, Border& border) {

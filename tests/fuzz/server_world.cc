@@ -163,6 +163,7 @@ void ServerWorld::join(Node& node, bool again) {
   join.spec.job = node.job;
   if (again) {
     join.reattach = node.back;
+    join.reattach->leaving = input_.one_in(8);
   } else {
     node.back = Reattach{};
     node.known = Envelope{};

@@ -13,7 +13,7 @@
 //   fault do=kill|stop|kill-agent generation= step= after= rank= local_rank= node=
 //   join LABEL node= slots= host= addr= dial= advertise= rank= index= attempt=
 //   of=SCHEDULER-JOB restart=COUNT boot= hosts=yes
-//   reattach LABEL node= run= incarnation= generation= running= done= restarts= epoch=
+//   reattach LABEL node= run= incarnation= generation= running= leaving= done= restarts= epoch=
 //   prepared LABEL… port= no=REASON attempt= generation=
 //   started LABEL… · stopped LABEL… · seen LABEL… · drop LABEL…
 //   exited LABEL rank= code= | signal= | exec=ERRNO torn= parting= oom= signaled= stops= secondary=
@@ -268,6 +268,7 @@ Transcript RendezvousAdapter::join(Command& command, Instant now, bool again) {
         command.number_or("incarnation", static_cast<std::int64_t>(known.incarnation)));
     known.generation = command.number_or("generation", known.generation);
     known.workers_running = command.flag_or("running", known.workers_running);
+    known.leaving = command.flag_or("leaving", false);
     known.restarts_used =
         static_cast<std::uint32_t>(command.number_or("restarts", known.restarts_used));
     known.epoch = static_cast<ServerEpoch>(

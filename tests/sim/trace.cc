@@ -35,9 +35,9 @@ struct Bodies {
   std::string operator()(const Join& b) const {
     if (!b.reattach) return "Join";
     return "Join again: run " + b.reattach->run + " #" + n(b.reattach->incarnation) + " g" +
-           n(b.reattach->generation) + (b.reattach->workers_running ? " running" : "") + " used " +
-           n(b.reattach->restarts_used) + " done " +
-           n(std::uint64_t{b.reattach->ranks_done.size()});
+           n(b.reattach->generation) + (b.reattach->workers_running ? " running" : "") +
+           (b.reattach->leaving ? " leaving" : "") + " used " + n(b.reattach->restarts_used) +
+           " done " + n(std::uint64_t{b.reattach->ranks_done.size()});
   }
   std::string operator()(const Heartbeat& b) const { return "Heartbeat " + n(b.sequence); }
   std::string operator()(const PrepareAnswer& b) const {

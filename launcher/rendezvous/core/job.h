@@ -238,6 +238,7 @@ class Job {
   void resume(Member& member, SessionId session, const std::string& peer, const Join& join);
   void resend(Member& member, const Reattach& reattach);
   void return_to_us(SessionId session, const std::string& peer, const Join& join);
+  bool is_older(const Member& holder, const Reattach& known) const;
   void found_working(Member& member, Generation generation);
   void answer_late(SessionId session, const Join& join);
   bool knows_more(const NodeName& node, const Reattach& known) const;
@@ -353,8 +354,9 @@ class Job {
   void forget_leaves();
   bool anyone_remains() const;
   bool everyone_left() const {
-    // Who adopts a run does not know yet who else is in it.
-    const bool unknown = phase_ == Phase::kRecovering && state_lost_ && now_ < recovering_until_;
+    // Who adopts a run does not know yet who else is in it, unless as many as it takes are back.
+    const bool unknown = phase_ == Phase::kRecovering && state_lost_ && now_ < recovering_until_ &&
+                         returned_.size() < spec_.max_nodes;
     return last_leave_signal_ != 0 && !anyone_remains() && !unknown;
   }
   void watch(const Member& member);
@@ -437,6 +439,7 @@ class Job {
   bool adopted_ = false;     // this one did
   bool state_lost_untold_ = false;
   Instant recovering_until_;
+  std::set<NodeName> returned_;  // since a run was adopted, from the server that lost its state
   std::optional<Instant> recovery_due_;
   bool server_left_ = false;
   std::optional<Instant> given_up_until_;  // read from a journal; agents live no longer

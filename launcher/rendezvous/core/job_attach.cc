@@ -166,10 +166,7 @@ void Job::join(SessionId session, const std::string& peer, const Join& join, Ins
   }
   std::optional<JoinRefused> why = refused_as_over(join.node);
   if (!why) why = refused(join);
-  const bool may_come = !why || why->why == JoinRefused::Why::kNotYet;
-  if (std::optional<JoinRefused> full = may_come ? refused_as_spare(join.node) : std::nullopt) {
-    why = std::move(full);
-  }
+  if (!why) why = refused_as_spare(join.node);
   if (why) {
     refuse(session, join, std::move(*why));
     return;
@@ -214,6 +211,12 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
       return end();
     }
   }
+  const bool is_member = ours && member != nullptr && member->incarnation == known.incarnation;
+  if (known.leaving && !known.workers_running && !is_member) {
+    // All that it wants is to say that it leaves. Nothing here is to change for that.
+    evict(session, join.node.name, known.incarnation, "it leaves, and is not in " + by_holder());
+    return end();
+  }
   // Another server's run may take over only while agents can have outlived that server.
   const bool adopts = knows_more(join.node.name, known) && (ours || within_return_window());
   if (adopts && !refused_by_job(spec_, asked_, join, shared_.options.holder)) adopt(known);
@@ -233,7 +236,7 @@ void Job::reattach(SessionId session, const std::string& peer, const Join& join,
     } else {
       resume(*member, session, peer, join);
     }
-  } else if (member != nullptr) {
+  } else if (member != nullptr && !is_older(*member, known)) {
     evict(session, join.node.name, known.incarnation,
           "a newer agent of node \"" + join.node.name + "\" belongs to " + by_holder());
   } else if (is_run(known.run) && state_lost_ && within_return_window()) {
@@ -313,20 +316,29 @@ void Job::resend(Member& member, const Reattach& known) {
   }
 }
 
+// Of two at one place the newer one holds it, whoever's stream is broken: one that joined this
+// server, else the one that the lost server took in later.
+bool Job::is_older(const Member& holder, const Reattach& known) const {
+  const bool both_of_lost = state_lost_ && is_run(known.run) && within_return_window();
+  return both_of_lost && holder.returned && holder.incarnation < known.incarnation;
+}
+
 // After adopting: an agent whose incarnation the lost server issued.
 void Job::return_to_us(SessionId session, const std::string& peer, const Join& join) {
   const Reattach& known = *join.reattach;
-  // Of two at one node rank the newer one holds it, whoever's stream is broken: one that joined
-  // here, else the one that the lost server took in later.
-  if (const std::optional<NodeName> name = holder_of(join.node.node_rank)) {
-    const Member& holder = members_.at(*name);
-    if (!holder.returned || holder.incarnation >= known.incarnation) {
+  std::vector<NodeName> older;
+  for (const auto& [name, holder] : members_) {
+    const bool same_rank = join.node.node_rank && holder.facts.node_rank == join.node.node_rank;
+    if (name != join.node.name && !same_rank) continue;
+    if (!is_older(holder, known)) {
       evict(session, join.node.name, known.incarnation,
-            "node " + *name + " has taken its node rank");
+            "node " + name + " has taken its node rank");
       return;
     }
-    lose(*name, "node " + join.node.name + " has taken its node rank");
+    older.push_back(name);
   }
+  for (const NodeName& name : older)
+    lose(name, "a newer agent of its place is back");
   if (std::optional<JoinRefused> why = refused(join)) {
     using Why = JoinRefused::Why;
     if (why->why == Why::kDuplicateName || why->why == Why::kDuplicateNodeRank) {
@@ -339,6 +351,7 @@ void Job::return_to_us(SessionId session, const std::string& peer, const Join& j
   make_way(join.node);
   Member& member = admit(session, peer, join, known.incarnation);
   member.returned = true;
+  returned_.insert(join.node.name);
   if (!known.workers_running || known.generation == kNoGeneration) return;
   found_working(member, known.generation);
   order_stop(member);
@@ -421,6 +434,7 @@ void Job::adopt(const Reattach& known) {
   recovery_.reset();
   if (life_ && !life_->ended) end_life(false);
   recovering_until_ = now_ + spec_.policy.recovery_window;
+  returned_.clear();
   hold_losses(recovering_until_);
   order_stops(StopWhy::kStateLost, false, "the server lost its state");
   phase_ = Phase::kRecovering;

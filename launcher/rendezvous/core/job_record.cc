@@ -183,7 +183,8 @@ NodeRecord Job::less_torn_down(const NodeName& name, const Member* member,
   if (member != nullptr) {
     record.member =
         MemberRecord{member->facts,   member->observed_addr, member->incarnation,     member->role,
-                     member->leaving, member->work,          working_.contains(name), member->past};
+                     member->leaving, member->work,          working_.contains(name), member->past,
+                     member->returned};
   } else if (const auto gone = gone_.find(name); gone != gone_.end()) {
     record.gone = gone->second;
   }
@@ -399,6 +400,7 @@ void Job::restore(const NodeRecord& from) {
     member.role = from.member->role;
     member.leaving = from.member->leaving;
     member.past = from.member->past;
+    member.returned = from.member->returned;
     member.work = from.member->work;
     member.heard_at = now_;
     member.stream_lost_at = now_;

@@ -78,6 +78,8 @@ std::optional<Instant> Job::evidence_due(const Cause& cause) const {
 // it on its return.
 Instant Job::heard_of_all(Instant then) const {
   Instant heard = then;
+  // One that comes and goes holds nobody up for ever.
+  const Instant latest = std::max(then, hold_losses_until_) + spec_.policy.node_timeout;
   for (const auto& [name, member] : members_) {
     if (member.leaving || member.away_since > then || !life_->group_ranks.contains(name)) continue;
     if (!member.connected()) heard = std::max(heard, lost_at(member));
@@ -85,7 +87,7 @@ Instant Job::heard_of_all(Instant then) const {
       heard = std::max(heard, *member.back_at + kLeaveEvidence);
     }
   }
-  return heard;
+  return std::min(heard, latest);
 }
 
 std::optional<Verdict> Job::verdict() const {

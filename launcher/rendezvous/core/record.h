@@ -168,6 +168,7 @@ struct MemberRecord {
   Generation work = kNoGeneration;
   bool works = false;             // workers of `work` may be alive there
   std::vector<std::string> past;  // attempts of the scheduler at its place before it
+  bool returned = false;          // from a server before, whose state is lost
   bool operator==(const MemberRecord&) const = default;
 };
 

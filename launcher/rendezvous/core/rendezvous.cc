@@ -223,6 +223,8 @@ void Rendezvous::State::reattach(const AgentSaid& said, const Join& join, Runs* 
   // A run that is on decides itself whether it gives way to what the agent knows.
   if (job == nullptr && runs != nullptr && is_on(*runs->back())) job = runs->back().get();
   if (job == nullptr) {
+    // All that it wants is to say that it leaves.
+    if (known.leaving && !known.workers_running) return send_away(said, unknown);
     const bool outlived = now <= shared.started_at + join.spec.policy.server_grace;
     if (!known.workers_running && known.generation == kNoGeneration) {
       job = start_run(said, join, nullptr);  // it only ever waited: nothing is lost

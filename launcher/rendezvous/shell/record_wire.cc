@@ -198,6 +198,7 @@ MemberRecord read(const v1::MemberRecord& from, wire::Border& border) {
   to.work = border.generation("work", from.work());
   to.works = from.works();
   to.past = read_attempts("past_attempts", from.past_attempts(), border);
+  to.returned = from.returned();
   return to;
 }
 
@@ -363,6 +364,7 @@ void write(const NodeRecord& from, v1::NodeRecord& to) {
     member.set_works(from.member->works);
     for (const std::string& attempt : from.member->past)
       member.add_past_attempts(attempt);
+    member.set_returned(from.member->returned);
   }
   if (from.gone) {
     v1::Attempts& gone = *to.mutable_gone();

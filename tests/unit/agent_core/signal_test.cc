@@ -433,6 +433,42 @@ TEST_CASE("a leave is heard with the confirmation that follows it, and not befor
   }
 }
 
+TEST_CASE("the last member does not wait for the outcome of who did not hear of its leave") {
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(0);
+  rig.step(SignalReceived{2});
+  end_all(rig, 2);
+  rig.pass(500ms);
+  CHECK(rig.only<Finish>().exit_code == 130);
+}
+
+TEST_CASE("a job that goes on without this node and succeeds does not make its end a success") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(LinkDown{"reset"});
+  rig.step(SignalReceived{15});
+  end_all(rig, 15);
+  rig.step(LinkUp{});
+  rig.said(OutcomeNotice{success()}, 1);
+  CHECK(rig.only<Finish>().exit_code == 143);
+}
+
+TEST_CASE("a Join says that the node leaves") {
+  Rig rig(test_config(2, 2));
+  rig.join();
+  rig.run_generation(0, 2);
+  rig.step(LinkDown{"reset"});
+  rig.step(LinkUp{});
+  CHECK_FALSE(rig.sent<Join>().at(0).reattach->leaving);
+  rig.accept();
+  rig.step(LinkDown{"reset"});
+  rig.step(SignalReceived{15});
+  rig.step(LinkUp{});
+  CHECK(rig.sent<Join>().at(0).reattach->leaving);
+}
+
 TEST_CASE("a report says whether its agent would stop on that signal as well") {
   AgentConfig config = test_config();
   config.more_stop_signals = {10};

@@ -268,6 +268,7 @@ Join RandomMessages::join() {
     known.ranks_done.push_back(number(1000));
   known.restarts_used = number(100);
   known.epoch = rng_.next();
+  known.leaving = coin();
   out.reattach = known;
   return out;
 }
