@@ -41,6 +41,9 @@ constexpr Duration farewell_limit(std::optional<int> signal) {
   return !signal || *signal == kSigTerm ? 10s : 500ms;
 }
 constexpr Duration kFarewellLineAfter = 1s;
+// Workers may have used the budget up; an answer that is there is heard all the same.
+constexpr Duration kLeastFarewell = 500ms;
+static_assert(kLeastFarewell + kUnfitReserve <= kBudgetReserve);
 
 }  // namespace
 
@@ -237,8 +240,10 @@ std::optional<Instant> Agent::State::farewell_end() const {
     return std::nullopt;
   }
   const Duration budget = std::max(config_.stop_budget - kBudgetReserve, Duration{0});
-  const Instant since = signal_ ? std::min(signaled_at_, leave_at_) : leave_at_;
-  return since + std::min(farewell_limit(signal_), budget);
+  const Instant told = signal_ ? std::min(signaled_at_, leave_at_) : leave_at_;
+  const Instant least = farewell_since_.value_or(now_) + kLeastFarewell;
+  return std::min(farewell_since_.value_or(now_) + farewell_limit(signal_),
+                  std::max(told + budget, least));
 }
 
 // When the wait for it is worth a line; nullopt: that was said, or there is no wait.

@@ -433,6 +433,33 @@ TEST_CASE("a leave is heard with the confirmation that follows it, and not befor
   }
 }
 
+TEST_CASE("the answer to the last words is waited for however long workers took to stop") {
+  const auto [signal, took] = GENERATE(std::pair{2, 1s}, std::pair{15, 12s}, std::pair{15, 27s});
+  CAPTURE(signal, took.count());
+  AgentConfig config = test_config();
+  config.spec.policy.node_timeout = 1000s;
+  Rig rig(config);
+  rig.join();
+  rig.run_generation(0);
+  rig.step(SignalReceived{signal});
+  rig.pass(took);
+  end_all(rig, signal);
+  CHECK_FALSE(rig.has<Finish>());
+  SECTION("it comes, and then the outcome") {
+    rig.answer();
+    CHECK_FALSE(rig.has<Finish>());
+    rig.said(OutcomeNotice{outcome(OutcomeKind::kStopped, 128 + signal, ExitClass::kStopped)}, 0);
+    CHECK(event_name(rig.only<Emit>().event.body) == std::string("job_finished"));
+    CHECK(rig.only<Finish>().exit_code == 128 + signal);
+  }
+  SECTION("it does not: within the budget, or half a second") {
+    rig.pass(499ms);
+    CHECK_FALSE(rig.has<Finish>());
+    rig.pass(10s);
+    CHECK(rig.only<Finish>().exit_code == 128 + signal);
+  }
+}
+
 TEST_CASE("the last member does not wait for the outcome of who did not hear of its leave") {
   Rig rig(test_config());
   rig.join();
