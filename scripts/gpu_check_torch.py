@@ -114,7 +114,7 @@ def main():
         return 0
     torch.backends.cuda.matmul.allow_tf32 = True
     for name, kind, compiled in (("bf16", torch.bfloat16, False), ("fp16", torch.float16, False),
-                                 ("bf16", torch.bfloat16, True)):
+                                 ("bf16", torch.bfloat16, True), ("fp16", torch.float16, True)):
         try:
             measure(torch, name, kind, compiled)
         except Exception as error:  # torch.compile asks for compilers that may not be here

@@ -111,12 +111,8 @@ class Program {
   int run() {
     for (const Section& section : sections()) {
       if (!wanted(section)) continue;
-      if (Clock::now() - began_ > std::chrono::seconds(options_.seconds)) {
-        add({.kind = Row::Kind::kFact,
-             .section = section.name,
-             .what = "left out",
-             .note = "the time is over (--seconds)",
-             .unit = {}});
+      if (Clock::now() >= end_of_all()) {
+        time_is_over(section, "left out");
         continue;
       }
       const Clock::time_point start = Clock::now();
@@ -140,6 +136,13 @@ class Program {
            options_.only.find("," + section.name + ",") != std::string::npos;
   }
   void add(Row row) { rows_.push_back(std::move(row)); }
+  void time_is_over(const Section& section, const std::string& what) {
+    add({.kind = Row::Kind::kFact,
+         .section = section.name,
+         .what = what,
+         .note = "the time is over (--seconds)",
+         .unit = {}});
+  }
   void fail(const Section& section, const std::string& what, const std::string& note) {
     std::fprintf(stderr, "gpu-check: %s: %s: %s\n", section.name.c_str(), what.c_str(),
                  note.c_str());
@@ -152,7 +155,7 @@ class Program {
 
   // Again and again, each time behind what ended it.
   void run(const Section& section) {
-    const Clock::time_point until = Clock::now() + seconds(section.seconds);
+    const Clock::time_point until = std::min(Clock::now() + seconds(section.seconds), end_of_all());
     std::string after;
     for (int start = 0; start < kRestarts; ++start) {
       const std::string ended_at = run_once(section, after, until);
@@ -160,6 +163,8 @@ class Program {
       after = ended_at;
     }
   }
+
+  Clock::time_point end_of_all() const { return began_ + seconds(options_.seconds); }
 
   std::chrono::seconds seconds(int count) const {
     return std::chrono::seconds(options_.on_fakes ? kPatience * count : count);
@@ -204,6 +209,10 @@ class Program {
     const ChildEnd end = wait_for(child);
     std::filesystem::remove_all(folder);
     if (in_time && end.code == 0) return "";
+    if (!in_time && Clock::now() >= end_of_all()) {
+      time_is_over(section, "cut short" + (at.empty() ? "" : " at " + at));
+      return "";
+    }
     if (!told) {
       fail(section, at.empty() ? "the section itself" : at,
            in_time ? "ended the process: " + end.text() : "took too long, or hangs");

@@ -43,8 +43,8 @@ class CudaTraining(MusterCase):
         self.assertEqual(cause["exit_code"], 85)
         self.assertIn(line, job.err)
 
-    def recovered(self, folder, **faults):
-        """A job whose first generation has faults of NCCL: gives what the rank that ended with 83
+    def recovered(self, folder, code=83, **faults):
+        """A job whose first generation has faults of NCCL: gives what the rank that ended with `code`
         left in its error file, and what the job said, once a restart has ended as the job without
         faults does."""
         _, calm = self.train(f"{folder}.calm")
@@ -58,11 +58,11 @@ class CudaTraining(MusterCase):
         failed = self.events(job, "generation_failed")
         self.assertEqual(len(failed), 1, job.err)
         cause = failed[0]["first_cause"]
-        self.assertEqual(cause["exit_code"], 83, job.err)
+        self.assertEqual(cause["exit_code"], code, job.err)
         with open(f"{self.path(folder)}.{cause['rank']}.json", encoding="utf-8") as file:
             error = json.load(file)
         self.assertNotIn("secondary", error)
-        self.assertEqual(error["message"]["errorCode"], 83)
+        self.assertEqual(error["message"]["errorCode"], code)
         # The other one had read the reason in the store, or was stopped while it did.
         for victim in failed[0]["victims"]:
             self.assertIn(victim.get("exit_code", 81), (81, 143), victim)
@@ -111,6 +111,15 @@ class CudaTraining(MusterCase):
                                     FAKE_NCCL_LIMITS="60000:3000:5000")
         self.assertRegex(message, r"all-reduce 1 \(f32 x \d+\) did not (end|begin) within 3s")
 
+    def test_an_asynchronous_error(self):
+        message, _ = self.recovered("failed", code=85, FAKE_NCCL_FAILS="1:3:1")
+        self.assertRegex(message, r"NCCL: .*all-reduce 3 \(f32 x \d+\)$")
+
+    def test_collectives_that_are_in_progress_for_a_while_change_nothing(self):
+        _, calm = self.train("calm", "parallel.backend=nccl")
+        self.environment["FAKE_NCCL_SLOW"] = "3"
+        self.assertEqual(self.train("slow", "parallel.backend=nccl")[1], calm)
+
     def test_an_abort_that_hangs_too(self):
         message, said = self.recovered("stuck", FAKE_NCCL_HANGS="1:1", FAKE_NCCL_ABORTS="hang",
                                        FAKE_NCCL_LIMITS="60000:3000:1000")
@@ -126,6 +135,12 @@ class CudaTraining(MusterCase):
         job.signal(signal.SIGTERM)
         self.assertEqual(job.code(60), 143, job.err)
         self.assertIn("asked to stop, but no other rank came to all-reduce", job.err)
+
+    def test_heads_that_no_kernel_takes_are_left_to_the_cpu_or_refused(self):
+        large = ("model.n_embd=512", "model.n_head=1", "steps=1")
+        self.refused("device cuda: heads have 512 elements", *large)
+        job, _ = self.train("large", "device=auto", *large)
+        self.assertIn("device auto: the CPU, since heads have 512 elements", job.err)
 
     def test_the_world_size_leaves_no_trace_where_that_is_asked_for(self):
         hashes = {self.train(f"of.{workers}", "parallel.deterministic=true", "fp16.enabled=true",

@@ -249,6 +249,10 @@ absl::Status Communicator::close() {
   if (quiet.ok()) quiet = stream_->synchronize();
   if (quiet.ok()) quiet = status();
   if (!quiet.ok()) return quiet;
+  {
+    const std::lock_guard lock(mutex_);
+    core_.closing(options_.now());
+  }
   const auto result =
       finish_call([this](NcclComm comm, CuStream) { return api_.ncclCommFinalize(comm); });
   if (!result) return status();

@@ -140,7 +140,7 @@ CommunicatorAction CommunicatorCore::look_ready(const Sight& sight) {
   note_progress(sight);
   if (sight.first && sight.first->rank != rank_) return fail(sight, kPeerLost, "");
   if (sight.result != kNcclSuccess && sight.result != kNcclInProgress) return fail_by_result(sight);
-  if (finished_ == enqueued_) return Action::kNothing;
+  if (finished_ == enqueued_) return look_closing(sight);
   const CollectiveRecord& oldest = record(finished_ + 1);
   const bool computing = oldest.launched && started_ == finished_;
   const Instant since = std::max(oldest.enqueued, progress_);
@@ -159,6 +159,19 @@ CommunicatorAction CommunicatorCore::look_ready(const Sight& sight) {
                 "asked to stop, but no other rank came to " + record_text(oldest));
   }
   return Action::kNothing;
+}
+
+CommunicatorAction CommunicatorCore::look_closing(const Sight& sight) {
+  if (!closing_since_) return Action::kNothing;
+  if (sight.now - *closing_since_ > limits_.collective) {
+    return fail(
+        sight, kDeadline,
+        "NCCL's communicator was not finalised within " + format_duration(limits_.collective));
+  }
+  const bool alone =
+      stop_seen_ && sight.now - std::max(*closing_since_, *stop_seen_) > limits_.stop;
+  if (!alone) return Action::kNothing;
+  return fail(sight, kPeerLost, "asked to stop, but no other rank came to finalise NCCL");
 }
 
 CommunicatorAction CommunicatorCore::fail_by_result(const Sight& sight) {
@@ -213,6 +226,10 @@ CommunicatorAction CommunicatorCore::start_abort(Instant now) {
   state_ = State::kAborting;
   entered_ = now;
   return Action::kAbort;
+}
+
+void CommunicatorCore::closing(Instant now) {
+  closing_since_ = now;
 }
 
 void CommunicatorCore::closed() {

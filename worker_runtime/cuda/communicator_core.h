@@ -112,7 +112,8 @@ class CommunicatorCore {
   // what this rank found out about the others.
   void published(const std::optional<FirstCause>& first, const Findings& findings = {});
   void aborted() { aborted_ = true; }
-  void closed();  // in order. REQUIRES: ready
+  void closing(Instant now);  // NCCL is asked to finalise, which waits for the other ranks
+  void closed();              // in order. REQUIRES: ready
 
   const RankEnd& end() const { return end_; }
   FirstCause cause() const;
@@ -121,6 +122,7 @@ class CommunicatorCore {
  private:
   CommunicatorAction look_initialising(const Sight& sight);
   CommunicatorAction look_ready(const Sight& sight);
+  CommunicatorAction look_closing(const Sight& sight);
   CommunicatorAction fail(const Sight& sight, int exit_code, const std::string& reason);
   CommunicatorAction fail_by_result(const Sight& sight);
   CommunicatorAction start_abort(Instant now);
@@ -138,6 +140,7 @@ class CommunicatorCore {
   Instant entered_;   // into the present state
   Instant progress_;  // the device, or NCCL, came further
   std::optional<Instant> stop_seen_;
+  std::optional<Instant> closing_since_;
   bool published_ = false;
   bool adopted_ = false;  // another rank's reason
   bool aborted_ = false;

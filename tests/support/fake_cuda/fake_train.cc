@@ -5,6 +5,7 @@
 //   FAKE_NCCL_DIRECTORY   that all ranks have
 //   FAKE_DEVICES          of this host (8)
 //   FAKE_NCCL_SPOILS      a rank whose sums are wrong
+//   FAKE_NCCL_SLOW        how often each collective is in progress still when it is asked about
 //   FAKE_NCCL_VERSION     RANK:VERSION, of one rank, as in 1:22705
 //   FAKE_BLAS_OTHERWISE   a rank whose cuBLASLt chooses other algorithms
 //
@@ -12,6 +13,7 @@
 //
 //   FAKE_NCCL_ABSENT      a rank that does not come to the communicator
 //   FAKE_NCCL_HANGS       RANK:NTH, the collective that it does not begin
+//   FAKE_NCCL_FAILS       RANK:NTH:ERROR, the collective that fails, and NCCL's number for why
 //   FAKE_NCCL_ABORTS      "hang": on every rank
 //   FAKE_NCCL_LIMITS      INITIALISE:COLLECTIVE:ABORT, milliseconds
 #include <array>
@@ -56,7 +58,8 @@ bool first_generation() {
 }
 
 cuda::FakeNccl::Options nccl_options(int own_rank) {
-  cuda::FakeNccl::Options options{.directory = variable("FAKE_NCCL_DIRECTORY", ""),
+  cuda::FakeNccl::Options options{.launch_polls = std::stoi(variable("FAKE_NCCL_SLOW", "0")),
+                                  .directory = variable("FAKE_NCCL_DIRECTORY", ""),
                                   .spoils = std::stoi(variable("FAKE_NCCL_SPOILS", "-1"))};
   const auto [rank, version, unused] = numbers("FAKE_NCCL_VERSION");
   if (rank == own_rank) options.version = version;
@@ -70,6 +73,9 @@ void add_faults(cuda::FakeNccl& nccl) {
   }
   if (const auto [rank, nth, unused] = numbers("FAKE_NCCL_HANGS"); rank >= 0) {
     nccl.never_launch(rank, nth);
+  }
+  if (const auto [rank, nth, error] = numbers("FAKE_NCCL_FAILS"); rank >= 0) {
+    nccl.fail_at(rank, nth, error);
   }
   if (variable("FAKE_NCCL_ABORTS", "") == "hang") nccl.hold_aborts();
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -190,10 +191,19 @@ const Shape kShapes[] = {{1, 1, 1},  {1, 2, 2},   {2, 1, 15},  {1, 2, 16},  {1, 
                          {2, 3, 33}, {1, 1, 63},  {1, 1, 64},  {2, 2, 65},  {1, 1, 96},
                          {1, 1, 97}, {2, 1, 127}, {1, 1, 128}, {1, 2, 130}, {1, 1, 193}};
 
+std::vector<Shape> shapes(std::uint64_t seed) {
+  std::vector<Shape> all(std::begin(kShapes), std::end(kShapes));
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    all.push_back({random_size(seed, 3 * i, 3), random_size(seed, 3 * i + 1, 3),
+                   random_size(seed, 3 * i + 2, 200)});
+  }
+  return all;
+}
+
 template <class S, unsigned kHead>
 void check_tensor_shapes() {
   std::uint64_t seed = kHead;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : shapes(75 + kHead)) {
     CAPTURE(kHead, shape.batch, shape.heads, shape.time);
     const Input<S> in(shape.batch, shape.heads, shape.time, kHead, seed += 2);
     check_moderate(in, run_attention<TensorKernels<S, kHead>>(in));

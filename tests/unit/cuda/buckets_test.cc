@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -26,6 +27,13 @@ namespace {
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 const std::size_t kCounts[] = {1, 7, 8, 255, 2048, 2049, 5001};
+
+std::vector<std::size_t> counts() {
+  std::vector<std::size_t> all(std::begin(kCounts), std::end(kCounts));
+  for (std::uint64_t i = 0; i < 6; ++i)
+    all.push_back(random_size(76, i, 40000));
+  return all;
+}
 
 template <class W>
 constexpr WireType kWire = WireType::kF32;
@@ -86,7 +94,7 @@ std::vector<float> all_reduced(const std::vector<std::vector<float>>& parts, Wir
 
 TEMPLATE_TEST_CASE("packing multiplies, rounds, and tells the first bad element", "", float, Bf16,
                    F16) {
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : counts()) {
     for (const std::size_t shift : {0U, 1U}) {
       CAPTURE(count, shift);
       const auto gradients = random_values<float>(count + shift, count);
@@ -124,7 +132,7 @@ TEST_CASE("only what FP32 cannot hold is bad") {
 
 TEMPLATE_TEST_CASE("slices add up to the bits of the CPU's all-reduce", "", float, Bf16, F16) {
   for (const std::size_t ranks : {1U, 2U, 3U, 5U, 8U}) {
-    for (const std::size_t count : kCounts) {
+    for (const std::size_t count : counts()) {
       CAPTURE(ranks, count);
       const std::size_t stride = count % 2 == 0 ? count : count + 3;
       std::vector<std::vector<float>> parts;

@@ -47,6 +47,23 @@ bool notes(const DeviceDecision& decision, const std::string& word) {
 
 }  // namespace
 
+TEST_CASE("a model that no device computes is left to the CPU, or refused by name") {
+  TrainConfig config;
+  config.model.n_embd = 512;
+  config.model.n_head = 2;
+  CHECK(wish_of(config).why_not.empty());
+  config.model.n_head = 1;
+  const DeviceWish made = wish_of(config);
+  const auto decision = decide_device(made, {report(0)});
+  REQUIRE(decision.ok());
+  CHECK_FALSE(decision->on_device);
+  CHECK(notes(*decision, "device auto: the CPU, since heads have 512 elements"));
+  config.device = DeviceChoice::kCuda;
+  CHECK(refusal(wish_of(config), {report(0)}) ==
+        "device cuda: heads have 512 elements (model.n_embd / n_head), and at most 256 can be "
+        "computed on a device");
+}
+
 TEST_CASE("auto takes a device where all have one, else the CPU, and says why") {
   const auto device = decide_device(wish(DeviceChoice::kAuto), {report(0), report(1)});
   REQUIRE(device.ok());

@@ -248,6 +248,75 @@ TEST_CASE("between micro-batches nothing waits for the one before") {
   CHECK(asked == 15);
 }
 
+// One step's pass: how much of it an eager device had run when each bucket left, and at its end.
+struct Pass {
+  std::vector<std::size_t> starts;
+  std::size_t end = 0;
+};
+
+class NotedExchange : public GradientExchange {
+ public:
+  NotedExchange(const FakeDriver& driver, std::vector<Pass>& passes)
+      : driver_(driver), passes_(passes), own_(make_no_exchange()) {}
+  absl::Status start(const Bucket& bucket, float* sum, Stream& compute) override {
+    pass_.starts.push_back(driver_.log().size());
+    return own_->start(bucket, sum, compute);
+  }
+  absl::Status finish(Stream& compute) override {
+    pass_.end = driver_.log().size();
+    passes_.push_back(std::exchange(pass_, {}));
+    return own_->finish(compute);
+  }
+
+ private:
+  const FakeDriver& driver_;
+  std::vector<Pass>& passes_;
+  Pass pass_;
+  std::unique_ptr<GradientExchange> own_;
+};
+
+TEST_CASE("buckets leave while later gradients are still computed, from graphs too") {
+  const Bench bench;
+  Machine machine(1, Pace::kEager);
+  const FakeDriver& driver = machine.ranks.driver;
+  std::vector<Pass> passes;
+  RunOptions options;
+  options.ranks = 1;
+  options.adjust = [&](int, TrainRuntime& runtime, LocalGroup&) {
+    const auto device = must(Device::open(driver.api(), 0, FakeDriver::images()));
+    runtime.make_engine = [&, device](const EngineRequest& request) {
+      must(device->use());
+      return make_device_engine(request, device, fake_blas(), [&](const ExchangeRoom&) {
+        return absl::StatusOr<std::unique_ptr<GradientExchange>>(
+            std::make_unique<NotedExchange>(driver, passes));
+      });
+    };
+  };
+  const Run run =
+      bench.train(bench.config({"bf16.enabled=true", kSmallBuckets, "parallel.first_bucket_mb=0.01",
+                                "model.n_embd=64", "checkpoint.every_steps=0", "steps=5"}),
+                  options);
+  REQUIRE(run.first().exit_code == kExitDone);
+  REQUIRE(passes.size() == 5);
+  const std::vector<std::string> log = driver.log();
+  const auto over = [&](std::size_t from, std::size_t to) {  // micro-batches: each ends with this
+    return std::count_if(log.begin() + static_cast<std::ptrdiff_t>(from),
+                         log.begin() + static_cast<std::ptrdiff_t>(to),
+                         [](const std::string& line) {
+                           return line.find("muster_position_gradient") != std::string::npos;
+                         });
+  };
+  for (const Pass& pass : passes) {
+    REQUIRE(pass.starts.size() >= 3);
+    CHECK(over(pass.starts.front(), pass.end) == 1);  // of the last micro-batch
+    CHECK(over(pass.starts.back(), pass.end) <= 1);
+    // Between the first and the last there is more than what each bucket queues itself: its sum and
+    // its check.
+    const std::size_t own = 2 * (pass.starts.size() - 1);
+    CHECK(pass.starts.back() - pass.starts.front() > own);
+  }
+}
+
 TEST_CASE("after three steps compute is replayed from graphs, with the same bits") {
   for (const auto& [size, way] : {std::pair{1, Way::kStaged}, {2, Way::kStaged}, {2, Way::kNccl}}) {
     std::set<std::string> hashes;

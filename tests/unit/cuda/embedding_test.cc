@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <numeric>
 #include <vector>
 
@@ -25,6 +26,15 @@ struct Shape {
 // One token only, tokens that repeat much and little; widths across a block's 512 columns.
 const Shape kShapes[] = {{1, 1, 1, 1},    {1, 7, 9, 1},    {3, 11, 8, 4},    {4, 16, 24, 1000},
                          {2, 33, 65, 20}, {5, 8, 520, 16}, {2, 9, 1032, 50}, {6, 20, 33, 7}};
+
+std::vector<Shape> shapes() {
+  std::vector<Shape> all(std::begin(kShapes), std::end(kShapes));
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    all.push_back({random_size(72, 4 * i, 6), random_size(72, 4 * i + 1, 40),
+                   random_size(72, 4 * i + 2, 1100), random_size(72, 4 * i + 3, 1000)});
+  }
+  return all;
+}
 
 template <class S>
 void check(const Shape& s, std::uint64_t seed) {
@@ -67,7 +77,7 @@ void check(const Shape& s, std::uint64_t seed) {
 
 TEMPLATE_TEST_CASE("embeddings have the CPU's bits", "", float, Bf16, F16) {
   std::uint64_t seed = 1;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : shapes()) {
     CAPTURE(shape.batch, shape.time, shape.width, shape.vocabulary);
     check<TestType>(shape, seed += 6);
   }

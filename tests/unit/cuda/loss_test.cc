@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -35,6 +36,27 @@ const Shape kShapes[] = {{1, 1, 0, 1, 1, 1, 1},          {2, 3, 0, 6, 7, 8, 8},
                          {2, 2, 0, 4, 2047, 2048, 2048}, {1, 3, 1, 2, 2048, 2048, 2048},
                          {2, 2, 1, 3, 2049, 2056, 2064}, {1, 2, 0, 2, 4099, 4099, 4101},
                          {1, 2, 0, 2, 6000, 6016, 6020}, {1, 1, 0, 1, 50257, 50304, 50304}};
+
+// A slice of a batch, a vocabulary, what pads it, and a stride beyond.
+Shape random_shape(std::uint64_t i) {
+  const auto size = [i](std::uint64_t which, std::size_t most) {
+    return random_size(74, 7 * i + which, most);
+  };
+  Shape shape{size(0, 4), size(1, 6), 0, 0, size(2, 5000), 0, 0};
+  const std::size_t all = shape.batch * shape.time;
+  shape.first_row = size(3, all) - 1;
+  shape.rows = size(4, all - shape.first_row);
+  shape.padded = shape.vocabulary + size(5, 64) - 1;
+  shape.stride = shape.padded + size(6, 9) - 1;
+  return shape;
+}
+
+std::vector<Shape> shapes() {
+  std::vector<Shape> all(std::begin(kShapes), std::end(kShapes));
+  for (std::uint64_t i = 0; i < 12; ++i)
+    all.push_back(random_shape(i));
+  return all;
+}
 
 struct Data {
   Shape s;
@@ -151,7 +173,7 @@ void check(const Data& d, float scale) {
 
 TEMPLATE_TEST_CASE("cross-entropy is that of FP64, rounded", "", float, Bf16, F16) {
   std::uint64_t seed = 1;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : shapes()) {
     for (const float deviation : {0.5F, 20.0F}) {
       CAPTURE(shape.rows, shape.vocabulary, deviation);
       check<TestType>(Data(shape, seed += 3, deviation), 64.0F);

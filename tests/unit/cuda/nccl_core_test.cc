@@ -75,6 +75,30 @@ TEST_CASE("a communicator becomes ready when NCCL says so, and is closed in orde
   CHECK(core.end() == RankEnd{});
 }
 
+TEST_CASE("a communicator that is closed waits for the others for a while") {
+  CommunicatorCore core(0, kLimits, 4);
+  core.begin(at(0s));
+  REQUIRE(core.look(sight(1s)) == Action::kReady);
+  core.closing(at(1000s));
+  CHECK(core.look(sight(1100s, kNcclInProgress)) == Action::kNothing);
+  SECTION("its deadline") {
+    CHECK(core.look(sight(1300s, kNcclInProgress)) == Action::kNothing);
+    CHECK(core.look(sight(1301s, kNcclInProgress)) == Action::kPublish);
+    CHECK(core.end().exit_code == 83);
+    CHECK(core.end().message == "NCCL's communicator was not finalised within 5m");
+  }
+  SECTION("asked to stop") {
+    Sight stop = sight(1200s, kNcclInProgress);
+    stop.stop = true;
+    CHECK(core.look(stop) == Action::kNothing);
+    stop.now = at(1202s);
+    CHECK(core.look(stop) == Action::kNothing);
+    stop.now = at(1203s);
+    CHECK(core.look(stop) == Action::kPublish);
+    CHECK(core.end().exit_code == 81);
+  }
+}
+
 TEST_CASE("initialisation that takes too long, or fails, ends with the right code") {
   struct Case {
     NcclResult result;

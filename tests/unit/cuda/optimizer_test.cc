@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -24,6 +25,13 @@ namespace {
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 const std::size_t kCounts[] = {1, 7, 8, 2047, 2049, 16383, 16384, 16385, 40001};
+
+std::vector<std::size_t> counts() {
+  std::vector<std::size_t> all(std::begin(kCounts), std::end(kCounts));
+  for (std::uint64_t i = 0; i < 6; ++i)
+    all.push_back(random_size(77, i, 40000));
+  return all;
+}
 
 struct Checked {
   std::vector<double> square_sums;
@@ -133,7 +141,7 @@ void check_unbiased(float x) {
 }  // namespace
 
 TEST_CASE("squared norms of blocks have the CPU's bits") {
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : counts()) {
     for (const std::size_t shift : {0U, 1U}) {
       CAPTURE(count, shift);
       const auto gradients = random_values<float>(count + shift, count);
@@ -200,7 +208,7 @@ TEST_CASE("the lowest of many indices, and of an earlier one") {
 
 TEMPLATE_TEST_CASE("AdamW has the CPU's bits", "", float, Bf16, F16) {
   std::uint64_t seed = 1;
-  for (const std::size_t count : kCounts) {
+  for (const std::size_t count : counts()) {
     for (const std::size_t shift : {0U, 3U}) {
       if (count <= shift) continue;
       CAPTURE(count, shift);

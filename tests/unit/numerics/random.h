@@ -3,6 +3,9 @@
 // Reproducible inputs for the numeric tests.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -39,6 +42,13 @@ inline std::vector<std::int32_t> random_tokens(std::size_t count, std::uint64_t 
     tokens[i] = static_cast<std::int32_t>(word % static_cast<std::uint64_t>(vocabulary));
   }
   return tokens;
+}
+
+// From 1 to `most`; 1 to 10 is as likely as 100 to 1,000.
+inline std::size_t random_size(std::uint64_t seed, std::uint64_t which, std::size_t most) {
+  const double share = numerics::philox(seed, which, 7).word[0] * 0x1p-32;
+  const double size = std::exp(share * std::log(static_cast<double>(most) + 1));
+  return std::min(static_cast<std::size_t>(size), most);
 }
 
 template <class T>

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "worker_runtime/cuda/model/device_gpt.h"
+
 namespace muster::runtime::cuda {
 namespace {
 
@@ -99,11 +101,18 @@ DeviceWish wish_of(const TrainConfig& config) {
   wish.device = config.device;
   wish.backend = config.parallel.backend;
   wish.deterministic = config.parallel.deterministic;
+  const std::int64_t head = config.model.n_embd / config.model.n_head;
+  if (head > kLargestHead) {
+    wish.why_not = "heads have " + std::to_string(head) +
+                   " elements (model.n_embd / n_head), and at most " +
+                   std::to_string(kLargestHead) + " can be computed on a device";
+  }
   return wish;
 }
 
 absl::StatusOr<DeviceDecision> decide_device(const DeviceWish& wish,
                                              const std::vector<DeviceReport>& reports) {
+  if (!wish.why_not.empty()) return on_cpu(wish, wish.why_not);
   const auto has_none = [](const DeviceReport& report) { return !report.why_not.empty(); };
   const auto without = std::find_if(reports.begin(), reports.end(), has_none);
   const auto with = std::find_if_not(reports.begin(), reports.end(), has_none);

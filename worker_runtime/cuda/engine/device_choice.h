@@ -36,6 +36,7 @@ struct DeviceWish {
   std::string backend = "auto";  // auto, nccl, staged, tcp
   bool deterministic = false;    // the host adds
   std::string backend_name = "parallel.backend";
+  std::string why_not;  // what is to be computed cannot be on any device; empty: it can
 };
 DeviceWish wish_of(const TrainConfig& config);
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_runtime/cuda/model/device_gpt.h"
 
+#include <string>
 #include <utility>
 
+#include "worker_runtime/cuda/kernels/attention_plain.h"
 #include "worker_runtime/cuda/model/device_gpt_model.h"
 
 namespace muster::runtime::cuda {
@@ -46,7 +48,12 @@ absl::StatusOr<std::unique_ptr<DeviceGpt>> make_device_gpt(const GptConfig& conf
                                                            std::int64_t max_batch,
                                                            std::shared_ptr<Device> device,
                                                            const BlasApi& blas) {
+  static_assert(kLargestHead == kPlainHead);
   if (absl::Status valid = check_gpt(config, max_batch); !valid.ok()) return valid;
+  if (config.n_embd / config.n_head > kLargestHead) {
+    return absl::InvalidArgumentError("heads of more than " + std::to_string(kLargestHead) +
+                                      " elements cannot be computed on a CUDA device");
+  }
   if (absl::Status used = device->use(); !used.ok()) return used;
   switch (precision) {
     case Precision::kBf16: return make<Bf16>(config, max_batch, device, blas);

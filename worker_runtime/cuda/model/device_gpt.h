@@ -24,6 +24,9 @@
 
 namespace muster::runtime::cuda {
 
+// The largest head (n_embd / n_head) that the kernels take.
+inline constexpr std::int64_t kLargestHead = 256;
+
 // The state of training in device memory, layout.size FP32 each.
 struct DeviceState {
   float* master = nullptr;
