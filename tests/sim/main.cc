@@ -3,6 +3,7 @@
 // The simulator as a program: many seeds, or one of them with its trace. scripts/soak runs it on
 // all cores.
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -48,9 +49,11 @@ struct Command {
 
 std::uint64_t number(const std::string& flag, const std::string& text) {
   char* end = nullptr;
+  errno = 0;
   const std::uint64_t value = std::strtoull(text.c_str(), &end, 10);
   const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits || *end != '\0') misused(flag + " needs a number, not \"" + text + "\"");
+  if (!digits || *end != '\0' || errno == ERANGE)
+    misused(flag + " needs a number, not \"" + text + "\"");
   return value;
 }
 
@@ -136,6 +139,7 @@ void apply_value(const std::string& flag, const std::string& value, Command& com
 Command parse(const std::vector<std::string>& arguments) {
   Command command;
   bool one = false;
+  std::string of_one;  // a flag that only one seed takes
   for (std::size_t i = 0; i + 1 < arguments.size(); ++i) {
     if (arguments[i] != "--seed") continue;
     one = true;
@@ -143,11 +147,16 @@ Command parse(const std::vector<std::string>& arguments) {
   }
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& flag = arguments[i];
+    if (flag != "--seeds" && flag != "--first-seed" && flag != "--hashes") of_one = flag;
     if (apply_switch(flag, command)) continue;
     if (i + 1 == arguments.size()) misused(flag + " needs a value, or is unknown");
     apply_value(flag, arguments[++i], command);
   }
   if (one == command.seeds.has_value()) misused("give either --seeds or --seed");
+  if (command.seeds && !of_one.empty()) misused(of_one + " goes with --seed");
+  if (command.seeds && command.first + *command.seeds < command.first) {
+    misused("--first-seed: so many seeds do not follow it");
+  }
   return command;
 }
 
