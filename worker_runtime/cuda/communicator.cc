@@ -87,26 +87,29 @@ absl::Status Communicator::prepare() {
   return absl::OkStatus();
 }
 
-// Returns at once (the communicator is non-blocking); the watchdog polls what becomes of it.
+// The communicator is non-blocking: its making should return at once, and the watchdog polls what
+// becomes of it. It is watched from before: NCCL opens sockets in there, and may sit in one.
 absl::Status Communicator::initialise(const std::vector<NcclId>& ids) {
-  NcclConfig config = nccl_config(api_.version, name_.c_str());
   core_.begin(options_.now());
-  if (ids.size() > 1) {
-    std::vector<NcclId> copy = ids;
-    result_ = api_.ncclCommInitRankScalable(&comm_, options_.size, options_.rank,
-                                            static_cast<int>(copy.size()), copy.data(), &config);
-  } else {
-    result_ =
-        api_.ncclCommInitRankConfig(&comm_, options_.size, ids.front(), options_.rank, &config);
-  }
-  if (result_ != kNcclSuccess && result_ != kNcclInProgress) {
-    words_ = nccl_words(api_, result_, comm_);
-  }
   watchdog_ = std::thread([this] { watch(); });
   listener_ = std::thread([this] { listen(); });
+  const NcclResult result = make_communicator(ids);
+  if (result != kNcclSuccess && result != kNcclInProgress) return call_failed(result);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return core_.state() == State::kReady || ended_; });
   return status_locked();
+}
+
+NcclResult Communicator::make_communicator(const std::vector<NcclId>& ids) {
+  NcclConfig config = nccl_config(api_.version, name_.c_str());
+  const std::lock_guard inside(calls_);
+  if (sealed_) return kNcclInProgress;  // another rank failed meanwhile
+  if (ids.size() == 1) {
+    return api_.ncclCommInitRankConfig(&comm_, options_.size, ids.front(), options_.rank, &config);
+  }
+  std::vector<NcclId> copy = ids;
+  return api_.ncclCommInitRankScalable(&comm_, options_.size, options_.rank,
+                                       static_cast<int>(copy.size()), copy.data(), &config);
 }
 
 Communicator::~Communicator() {
@@ -230,7 +233,7 @@ absl::Status Communicator::failed_here(NcclResult result, const std::string& wor
   result_ = result;
   words_ = words;
   changed_.notify_all();
-  changed_.wait(lock, [this] { return core_.state() != State::kReady; });
+  changed_.wait(lock, [this] { return core_.end().exit_code != 0; });
   return status_locked();
 }
 
@@ -257,17 +260,25 @@ absl::Status Communicator::close() {
       finish_call([this](NcclComm comm, CuStream) { return api_.ncclCommFinalize(comm); });
   if (!result) return status();
   if (*result != kNcclSuccess) return call_failed(*result);
+  if (absl::Status still = status(); !still.ok()) return still;
+  const NcclResult gone = destroy();
   {
     const std::lock_guard lock(mutex_);
     if (core_.state() != State::kReady) return status_locked();
     core_.closed();
     closing_ = true;
   }
-  sealed_ = true;
   stop_threads();
-  const NcclResult gone = api_.ncclCommDestroy(std::exchange(comm_, nullptr));
   if (gone == kNcclSuccess) return absl::OkStatus();
   return absl::InternalError("ncclCommDestroy: " + nccl_words(api_, gone, nullptr));
+}
+
+// Watched over, as every other call.
+NcclResult Communicator::destroy() {
+  sealed_ = true;
+  const std::lock_guard inside(calls_);
+  if (comm_ == nullptr) return kNcclSuccess;  // aborted in this very moment
+  return api_.ncclCommDestroy(std::exchange(comm_, nullptr));
 }
 
 absl::Status Communicator::status() const {

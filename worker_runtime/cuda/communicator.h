@@ -109,6 +109,8 @@ class Communicator {
                CommunicatorOptions options);
   absl::Status prepare();
   absl::Status initialise(const std::vector<NcclId>& ids);
+  NcclResult make_communicator(const std::vector<NcclId>& ids);
+  NcclResult destroy();
   absl::StatusOr<std::uint64_t> run(NcclOperation operation, int type, std::size_t count,
                                     const Event& ready, const Call& call);
   absl::StatusOr<std::uint64_t> reserve(NcclOperation operation, int type, std::size_t count);
@@ -143,7 +145,7 @@ class Communicator {
 
   std::mutex calls_;                 // held by whoever is inside NCCL; never while waiting
   std::atomic<bool> sealed_{false};  // no more calls: it is being aborted
-  NcclComm comm_ = nullptr;          // set before the threads start
+  NcclComm comm_ = nullptr;          // of calls_
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;

@@ -166,7 +166,7 @@ CommunicatorAction CommunicatorCore::look_closing(const Sight& sight) {
   if (sight.now - *closing_since_ > limits_.collective) {
     return fail(
         sight, kDeadline,
-        "NCCL's communicator was not finalised within " + format_duration(limits_.collective));
+        "NCCL's communicator was not closed within " + format_duration(limits_.collective));
   }
   const bool alone =
       stop_seen_ && sight.now - std::max(*closing_since_, *stop_seen_) > limits_.stop;

@@ -54,7 +54,7 @@ void Communicator::see_nccl() {
   // Busy: the training thread is inside, and will see an error itself. If it never comes back,
   // the deadline tells.
   const std::unique_lock inside(calls_, std::try_to_lock);
-  if (failed || !inside.owns_lock() || sealed_) return;
+  if (failed || !inside.owns_lock() || sealed_ || comm_ == nullptr) return;
   NcclResult now = kNcclSuccess;
   const NcclResult asked = api_.ncclCommGetAsyncError(comm_, &now);
   result_ = asked != kNcclSuccess ? asked : now;

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <map>
+#include <sstream>
 #include <utility>
 
 #include "worker_runtime/cuda/driver_api.h"
@@ -67,6 +68,18 @@ std::string driver_misfit(const RankFacts& facts) {
 int oldest_driver_for(int cuda) {
   for (const DriverFloor& floor : kDriverFloors)
     if (floor.cuda_major == cuda / 1000) return floor.driver;
+  return 0;
+}
+
+// The first number with a point in it that stands by itself.
+int driver_branch(const std::string& line) {
+  std::istringstream words(line);
+  for (std::string word; words >> word;) {
+    int branch = 0;
+    const char* end = word.data() + word.size();
+    const auto [stop, error] = std::from_chars(word.data(), end, branch);
+    if (error == std::errc{} && stop != end && *stop == '.' && branch > 0) return branch;
+  }
   return 0;
 }
 

@@ -44,4 +44,9 @@ absl::Status check_ranks(const std::vector<RankFacts>& facts);
 // in the table.
 int oldest_driver_for(int cuda);
 
+// The driver's own version, from the first line of /proc/driver/nvidia/version: 580 of
+// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun …", and of the open module's
+// "… Open Kernel Module for x86_64  580.65.06  Release Build …". 0: not known.
+int driver_branch(const std::string& line);
+
 }  // namespace muster::runtime::cuda

@@ -86,7 +86,8 @@ bool good_config(const NcclConfig* config) {
 }
 
 NcclResult init(NcclComm* out, int size, NcclId id, int rank, NcclConfig* config) {
-  const Lock lock(fake_driver->mutex);
+  Lock lock(fake_driver->mutex);
+  fake_nccl->wait_while(lock, fake_nccl->inits_held[rank]);
   const std::shared_ptr<FakeClique> found = clique_of(id);
   if (!good_config(config) || rank < 0 || rank >= size || fake_context == nullptr) {
     return kNcclInvalidArgument;
@@ -175,9 +176,10 @@ void leave(FakeComm& comm) {
 }
 
 NcclResult destroy(NcclComm handle) {
-  const Lock lock(fake_driver->mutex);
+  Lock lock(fake_driver->mutex);
   MUSTER_CHECK(!handle->comm->sealed);
   MUSTER_CHECK(handle->comm->finalized);
+  fake_nccl->wait_while(lock, fake_nccl->destroys_held[handle->comm->rank]);
   leave(*handle->comm);
   delete handle;
   return kNcclSuccess;
@@ -247,6 +249,16 @@ void FakeNccl::hold_calls(int rank) {
   state_->calls_held[rank] = true;
 }
 
+void FakeNccl::hold_init(int rank) {
+  const Lock lock(fake_driver->mutex);
+  state_->inits_held[rank] = true;
+}
+
+void FakeNccl::hold_destroy(int rank) {
+  const Lock lock(fake_driver->mutex);
+  state_->destroys_held[rank] = true;
+}
+
 void FakeNccl::hold_aborts() {
   const Lock lock(fake_driver->mutex);
   state_->aborts_held = true;
@@ -255,8 +267,10 @@ void FakeNccl::hold_aborts() {
 void FakeNccl::release() {
   const Lock lock(fake_driver->mutex);
   state_->aborts_held = false;
-  for (auto& [rank, held] : state_->calls_held)
-    held = false;
+  for (auto* calls : {&state_->calls_held, &state_->inits_held, &state_->destroys_held}) {
+    for (auto& [rank, held] : *calls)
+      held = false;
+  }
   fake_driver->changed.notify_all();
 }
 

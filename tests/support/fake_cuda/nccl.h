@@ -53,6 +53,9 @@ class FakeNccl {
   void never_ready(int rank);
   // `rank`'s next calls of collectives do not return until release(): a thread stuck in NCCL.
   void hold_calls(int rank);
+  // `rank`'s communicator is not made, or not destroyed, until release(): the calls sit there.
+  void hold_init(int rank);
+  void hold_destroy(int rank);
   // Aborts do not return until release().
   void hold_aborts();
   void release();

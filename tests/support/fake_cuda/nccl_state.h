@@ -84,6 +84,8 @@ struct FakeNccl::State {
   std::map<std::pair<int, int>, bool> never_launched;  // (rank, nth)
   std::map<int, bool> never_ready;
   std::map<int, bool> calls_held;
+  std::map<int, bool> inits_held;
+  std::map<int, bool> destroys_held;
   bool aborts_held = false;
   std::size_t alive = 0;
   std::size_t aborts = 0;

@@ -114,6 +114,37 @@ TEST_CASE("without NCCL for all gradients go through host memory, and a line say
   CHECK(asked->notes.size() == 1);
 }
 
+TEST_CASE("NCCL's settings are shown once, and those of hosts that have others beside them") {
+  const NcclSetting debug{"NCCL_DEBUG", "WARN", "environment"};
+  const NcclSetting blocking{"NCCL_COMM_BLOCKING", "1", "/etc/nccl.conf"};
+  std::vector<DeviceReport> reports{report(0), report(1), report(2), report(3), report(4)};
+  for (DeviceReport& one : reports)
+    one.settings = {debug};
+  const auto alike = decide_device(wish(DeviceChoice::kAuto), reports);
+  REQUIRE(alike.ok());
+  CHECK(std::vector<std::string>(alike->notes.begin() + 1, alike->notes.end()) ==
+        std::vector<std::string>{"NCCL settings: NCCL_DEBUG=WARN"});
+
+  reports[2].settings = {blocking, debug};
+  reports[3].settings.clear();
+  reports[4].settings = reports[2].settings;
+  const auto mixed = decide_device(wish(DeviceChoice::kAuto), reports);
+  REQUIRE(mixed->notes.size() == 5);
+  CHECK(mixed->notes[2] ==
+        "rank 2 (gpu-2) and 1 more: NCCL settings: NCCL_COMM_BLOCKING=1 (/etc/nccl.conf) "
+        "NCCL_DEBUG=WARN");
+  CHECK_THAT(mixed->notes[3],
+             Catch::StartsWith("rank 2 (gpu-2) and 1 more: NCCL_COMM_BLOCKING=1 in /etc"));
+  CHECK(mixed->notes[4] == "rank 3 (gpu-3): no NCCL settings");
+
+  reports.clear();
+  for (int rank = 0; rank < 40; ++rank) {
+    reports.push_back(report(rank));
+    reports.back().settings = {{"NCCL_SOCKET_IFNAME", "eth" + std::to_string(rank), "file"}};
+  }
+  CHECK(decide_device(wish(DeviceChoice::kAuto), reports)->notes.size() == 1 + 1 + 8);
+}
+
 TEST_CASE("where the order must not depend on the ranks the host adds") {
   TrainConfig config;
   config.parallel.deterministic = true;
@@ -127,6 +158,7 @@ TEST_CASE("where the order must not depend on the ranks the host adds") {
 TEST_CASE("a report is one line and comes back") {
   DeviceReport one = without(3, "a \"quoted\"\treason\nin two lines");
   one.why_not_nccl = "none";
+  one.settings = {{"NCCL_DEBUG", "a=\"b\"", "/etc/nccl.conf"}};
   const std::string line = report_line(one);
   CHECK(line.find('\n') == std::string::npos);
   REQUIRE(read_report_line(line).ok());

@@ -35,6 +35,15 @@ std::string refusal(Change change) {
 
 }  // namespace
 
+TEST_CASE("the driver's branch is read from what either kernel module says") {
+  CHECK(driver_branch("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 "
+                      "01:15:15 UTC 2023") == 535);
+  CHECK(driver_branch("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  "
+                      "Release Build  (dvs-builder@U22-I3)") == 580);
+  for (const char* none : {"", "NVRM version: NVIDIA UNIX x86_64 Kernel Module", "580", "v580.65"})
+    CHECK(driver_branch(none) == 0);
+}
+
 TEST_CASE("drivers, CUDA, NCCL and devices that fit are let through") {
   CHECK(refusal([](RankFacts&) {}).empty());
   CHECK(refusal([](RankFacts& f) { f.driver = 0; }).empty());

@@ -85,7 +85,7 @@ TEST_CASE("a communicator that is closed waits for the others for a while") {
     CHECK(core.look(sight(1300s, kNcclInProgress)) == Action::kNothing);
     CHECK(core.look(sight(1301s, kNcclInProgress)) == Action::kPublish);
     CHECK(core.end().exit_code == 83);
-    CHECK(core.end().message == "NCCL's communicator was not finalised within 5m");
+    CHECK(core.end().message == "NCCL's communicator was not closed within 5m");
   }
   SECTION("asked to stop") {
     Sight stop = sight(1200s, kNcclInProgress);

@@ -305,6 +305,43 @@ TEST_CASE("a communicator that never comes up ends with the deadline") {
   CHECK(ranks.nccl.alive() == 0);
 }
 
+TEST_CASE("a call that makes a communicator and does not return ends with the deadline too") {
+  Ranks ranks(2);
+  ranks.nccl.hold_init(1);
+  ranks.start_all([&](int rank, const DevicePointer& device) {
+    const auto comm = ranks.connect(rank, device);
+    MUSTER_CHECK(absl::IsDeadlineExceeded(comm.status()) || absl::IsUnavailable(comm.status()));
+  });
+  ranks.pass_until_failure(10s);
+  CHECK((ranks.wait_for_failure(1).exit_code == 81 || ranks.wait_for_failure(1).exit_code == 83));
+  // Rank 1's abort cannot begin while its thread is inside.
+  ranks.pass_until_ended(1s);
+  const int codes = ranks.wait_for_end(0).exit_code + ranks.wait_for_end(1).exit_code;
+  CHECK(codes == 81 + 83);
+  ranks.nccl.release();
+  ranks.finish();
+  CHECK(ranks.nccl.alive() == 0);
+}
+
+TEST_CASE("a call that destroys a communicator and does not return ends with the deadline") {
+  Ranks ranks(1);
+  ranks.nccl.hold_destroy(0);
+  ranks.start(0, [&](int rank, const DevicePointer& device) {
+    auto comm = ranks.connect_all(rank, device);
+    MUSTER_CHECK(train(ranks, *comm, device, rank, 1).ok());
+    ranks.signal("trained");
+    MUSTER_CHECK(absl::IsDeadlineExceeded(comm->close()));
+  });
+  ranks.await("trained");
+  ranks.pass_until_ended(10s);
+  const RankEnd end = ranks.wait_for_end(0);
+  CHECK(end.exit_code == 83);
+  CHECK(end.message.starts_with("NCCL's communicator was not closed within 5m"));
+  ranks.nccl.release();
+  ranks.finish();
+  CHECK(ranks.nccl.alive() == 0);
+}
+
 TEST_CASE("versions that differ and GPUs that are shared are refused before NCCL is asked") {
   const bool duplicate = GENERATE(true, false);
   Ranks ranks(2);

@@ -186,18 +186,17 @@ class Ranks {
 
   // Time passes in steps, each of which all ranks' watchdogs look at, until one calls it a failure.
   void pass_until_failure(Duration step) {
-    for (;;) {
-      std::vector<std::uint64_t> before;
-      for (int rank = 0; rank < size_; ++rank)
-        before.push_back(reads_[static_cast<std::size_t>(rank)]);
-      clock.advance(step);
-      for (int rank = 0; rank < size_; ++rank) {
-        const auto r = static_cast<std::size_t>(rank);
-        while (reads_[r] < before[r] + 2 && !any_failed())
-          std::this_thread::yield();
-      }
-      if (any_failed()) return;
-    }
+    pass(step, [this] { return any_failed(); });
+  }
+  // … until all have ended; who has ended looks no more.
+  void pass_until_ended(Duration step) {
+    pass(step, [this] { return all_ended(); });
+  }
+  bool all_ended() {
+    const std::lock_guard lock(mutex_);
+    for (const Ends& one : ends_)
+      if (one.ended.empty()) return false;
+    return true;
   }
   bool any_failed() {
     const std::lock_guard lock(mutex_);
@@ -225,6 +224,19 @@ class Ranks {
   CommunicatorLimits limits;
 
  private:
+  void pass(Duration step, const std::function<bool()>& over) {
+    while (!over()) {
+      std::vector<std::uint64_t> before;
+      for (int rank = 0; rank < size_; ++rank)
+        before.push_back(reads_[static_cast<std::size_t>(rank)]);
+      clock.advance(step);
+      for (int rank = 0; rank < size_; ++rank) {
+        const auto r = static_cast<std::size_t>(rank);
+        while (reads_[r] < before[r] + 2 && ends(rank).ended.empty() && !over())
+          std::this_thread::yield();
+      }
+    }
+  }
   void note(int rank, const RankEnd& end, bool ended) {
     const std::lock_guard lock(mutex_);
     Ends& all = ends_[static_cast<std::size_t>(rank)];

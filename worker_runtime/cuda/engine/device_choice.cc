@@ -2,6 +2,7 @@
 #include "worker_runtime/cuda/engine/device_choice.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,9 @@ namespace muster::runtime::cuda {
 namespace {
 
 using nlohmann::json;
+
+// Besides rank 0's.
+constexpr std::size_t kSettingsShown = 8;
 
 std::string asked_for(DeviceChoice device) {
   return device == DeviceChoice::kCuda ? "device cuda" : "device auto";
@@ -44,6 +48,39 @@ std::string nccl_obstacle(const std::vector<DeviceReport>& reports) {
   return std::string(check_ranks(facts).message());
 }
 
+// Rank 0's, and of every other set of settings the first rank that has it: a file of one host goes
+// unseen otherwise.
+void add_settings(const std::vector<DeviceReport>& reports, std::vector<std::string>& notes) {
+  struct Holders {
+    std::size_t first;
+    std::size_t others;
+  };
+  std::vector<Holders> sets;
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const auto known = std::find_if(sets.begin(), sets.end(), [&](const Holders& set) {
+      return reports[set.first].settings == reports[rank].settings;
+    });
+    if (known != sets.end()) {
+      ++known->others;
+    } else if (sets.size() <= kSettingsShown) {
+      sets.push_back({rank, 0});
+    }
+  }
+  for (const Holders& set : sets) {
+    const DeviceReport& report = reports[set.first];
+    if (set.first == 0) {
+      for (std::string& line : describe_settings(report.settings))
+        notes.push_back(std::move(line));
+      continue;
+    }
+    std::string who = rank_text(set.first, report);
+    if (set.others > 0) who += " and " + std::to_string(set.others) + " more";
+    if (report.settings.empty()) notes.push_back(who + ": no NCCL settings");
+    for (const std::string& line : describe_settings(report.settings))
+      notes.push_back(who + ": " + line);
+  }
+}
+
 absl::Status choose_backend(const DeviceWish& wish, const std::vector<DeviceReport>& reports,
                             DeviceDecision& decision) {
   if (wish.deterministic) {
@@ -58,6 +95,7 @@ absl::Status choose_backend(const DeviceWish& wish, const std::vector<DeviceRepo
   const std::string obstacle = nccl_obstacle(reports);
   if (obstacle.empty()) {
     decision.backend = DeviceBackend::kNccl;
+    add_settings(reports, decision.notes);
   } else if (wish.backend == "nccl") {
     return absl::InternalError(wish.backend_name + " nccl: " + obstacle);
   } else {
@@ -70,10 +108,14 @@ absl::Status choose_backend(const DeviceWish& wish, const std::vector<DeviceRepo
 }  // namespace
 
 std::string report_line(const DeviceReport& report) {
+  json settings = json::array();
+  for (const NcclSetting& one : report.settings)
+    settings.push_back({one.name, one.value, one.source});
   return json{{"why_not", report.why_not},
               {"why_not_nccl", report.why_not_nccl},
               {"libraries", report.libraries},
-              {"facts", facts_line(report.facts)}}
+              {"facts", facts_line(report.facts)},
+              {"settings", settings}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -86,6 +128,9 @@ absl::StatusOr<DeviceReport> read_report_line(const std::string& line) {
     document.at("why_not_nccl").get_to(report.why_not_nccl);
     document.at("libraries").get_to(report.libraries);
     document.at("facts").get_to(facts);
+    for (const json& one : document.at("settings"))
+      report.settings.push_back({one.at(0).get<std::string>(), one.at(1).get<std::string>(),
+                                 one.at(2).get<std::string>()});
   } catch (const json::exception&) {
     return absl::FailedPreconditionError(
         "a rank's line about its device does not read: another build?");

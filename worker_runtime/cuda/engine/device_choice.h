@@ -13,6 +13,7 @@
 #include <absl/status/statusor.h>
 
 #include "worker_runtime/cuda/compatibility.h"
+#include "worker_runtime/cuda/nccl_settings.h"
 #include "worker_runtime/train/config.h"
 
 namespace muster::runtime::cuda {
@@ -23,6 +24,8 @@ struct DeviceReport {
   std::string why_not_nccl;  // empty: it has an NCCL that will do
   std::string libraries;     // versions, for people
   RankFacts facts;           // of its device
+  // What NCCL will read there besides our configuration; where it has an NCCL.
+  std::vector<NcclSetting> settings;
   bool operator==(const DeviceReport&) const = default;
 };
 

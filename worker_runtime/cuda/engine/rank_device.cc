@@ -27,16 +27,6 @@ std::string this_host() {
   return std::string(name) + "/" + line_of("/proc/sys/kernel/random/boot_id");
 }
 
-// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  …" -> 580; 0: not known.
-int driver_branch() {
-  const std::string line = line_of("/proc/driver/nvidia/version");
-  for (std::size_t at = line.find("  "); at != std::string::npos; at = line.find("  ", at + 1)) {
-    const int branch = std::atoi(line.c_str() + at);
-    if (branch > 0) return branch;
-  }
-  return 0;
-}
-
 std::string words(const absl::Status& status) {
   return std::string(status.message());
 }
@@ -84,6 +74,7 @@ void look_at_nccl(const DeviceLibraries& libraries, RankDevice& rank) {
   rank.nccl = *std::move(nccl);
   rank.nccl_limits = libraries.nccl_limits;
   rank.report.facts.nccl = rank.nccl->version;
+  rank.report.settings = nccl_settings_of_process();
   rank.report.libraries += ", NCCL " + nccl_version_text(rank.nccl->version);
 }
 
@@ -102,7 +93,7 @@ RankDevice open(const DeviceLibraries& libraries, const DeviceRequest& request) 
   report.facts.uuid = device.uuid;
   report.facts.pci_bus = device.pci_bus;
   report.facts.capability = device.capability_major * 10 + device.capability_minor;
-  report.facts.driver = driver_branch();
+  report.facts.driver = driver_branch(line_of("/proc/driver/nvidia/version"));
   report.facts.driver_cuda = device.driver_version;
   report.facts.libraries_cuda = cuda_of_blas(blas);
   report.libraries = "compute capability " + std::to_string(device.capability_major) + "." +
@@ -164,9 +155,6 @@ absl::StatusOr<RankDevice> open_rank_device(const DeviceLibraries& libraries,
   rank.backend = decision->backend;
   if (!decision->on_device) {
     rank.device = nullptr;
-  } else if (rank.backend == DeviceBackend::kNccl) {
-    for (std::string& line : describe_settings(nccl_settings_of_process()))
-      rank.notes.push_back(std::move(line));
   }
   return rank;
 }
