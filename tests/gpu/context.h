@@ -35,6 +35,7 @@ struct Section {
   int seconds;    // that it may take
   int quiet;      // … without a row
   bool on_fakes;  // … where there is no device
+  bool checks;    // its figures are not all there is: it has to be finished
 };
 const std::vector<Section>& sections();
 

@@ -5,7 +5,8 @@
 //   gpu-check [--fakes] [--json FILE] [--sections A,B] [--seconds N] [--torch COMMAND]
 //
 // Each section is a process of its own: a kernel that takes the device's context with it, or
-// hangs, costs its section a case and the others nothing. Exit code 0: all checks hold.
+// hangs, costs its section a case and the others nothing. Exit code 0: all checks hold; 1: some do
+// not; 2: usage; 3: those that were made hold, but not all were made (--seconds).
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -109,27 +110,55 @@ class Program {
   explicit Program(const Options& options) : options_(options), began_(Clock::now()) {}
 
   int run() {
+    if (!known_sections() || !write()) return 2;
     for (const Section& section : sections()) {
       if (!wanted(section)) continue;
-      if (Clock::now() >= end_of_all()) {
-        time_is_over(section, "left out");
-        continue;
-      }
       const Clock::time_point start = Clock::now();
-      run(section);
+      if (start >= end_of_all()) {
+        time_is_over(section, "left out");
+      } else if (run(section)) {
+        finished_.push_back(section.name);
+      }
+      const bool finished = !finished_.empty() && finished_.back() == section.name;
+      if (section.checks && !finished)
+        unchecked_ += (unchecked_.empty() ? "" : ", ") + section.name;
       const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
       std::fprintf(stderr, "gpu-check: %s took %.1f s\n", section.name.c_str(), seconds);
-      finished_.push_back(section.name);
-      const std::string error = write_json(options_.json, rows_, finished_, options_.on_fakes);
-      if (!error.empty()) std::fprintf(stderr, "gpu-check: %s\n", error.c_str());
+      write();
     }
     print_table(rows_, stdout);
+    if (!unchecked_.empty()) std::printf("not all of it was checked: %s\n", unchecked_.c_str());
     const bool fails = std::any_of(rows_.begin(), rows_.end(),
                                    [](const Row& row) { return row.kind == Row::Kind::kFail; });
-    return fails ? 1 : 0;
+    if (fails || !written_) return 1;
+    return unchecked_.empty() ? 0 : 3;
   }
 
  private:
+  // Says what is not known.
+  bool known_sections() const {
+    std::string names;
+    std::string rest = options_.only;
+    for (const Section& section : sections()) {
+      names += " " + section.name;
+      const std::size_t at = rest.find("," + section.name + ",");
+      if (at == std::string::npos) continue;
+      rest.erase(at, section.name.size() + 1);
+      if (!options_.on_fakes || section.on_fakes) continue;
+      std::fprintf(stderr, "gpu-check: --sections: %s needs a device\n", section.name.c_str());
+      return false;
+    }
+    if (rest.empty() || rest == ",") return true;
+    std::fprintf(stderr, "gpu-check: --sections: what is \"%s\"? There are%s\n",
+                 rest.substr(1, rest.size() - 2).c_str(), names.c_str());
+    return false;
+  }
+  bool write() {
+    const std::string error = write_json(options_.json, rows_, finished_, options_.on_fakes);
+    if (!error.empty()) std::fprintf(stderr, "gpu-check: --json: %s\n", error.c_str());
+    written_ = error.empty();
+    return written_;
+  }
   bool wanted(const Section& section) const {
     if (options_.on_fakes && !section.on_fakes) return false;
     return options_.only.empty() ||
@@ -153,15 +182,17 @@ class Program {
          .unit = {}});
   }
 
-  // Again and again, each time behind what ended it.
-  void run(const Section& section) {
+  // Again and again, each time behind what ended it. Whether it came to its end.
+  bool run(const Section& section) {
     const Clock::time_point until = std::min(Clock::now() + seconds(section.seconds), end_of_all());
     std::string after;
     for (int start = 0; start < kRestarts; ++start) {
-      const std::string ended_at = run_once(section, after, until);
-      if (ended_at.empty() || ended_at == after || Clock::now() > until) return;
-      after = ended_at;
+      const Ended ended = run_once(section, after, until);
+      if (ended.well) return true;
+      if (ended.at.empty() || ended.at == after || Clock::now() > until) return false;
+      after = ended.at;
     }
+    return false;
   }
 
   Clock::time_point end_of_all() const { return began_ + seconds(options_.seconds); }
@@ -179,8 +210,11 @@ class Program {
     return folder;
   }
 
-  // What it was at when it ended before its time; empty: it did not, or never said.
-  std::string run_once(const Section& section, const std::string& after, Clock::time_point until) {
+  struct Ended {
+    bool well = false;
+    std::string at;  // what it was at when it ended before its time; empty: it never said
+  };
+  Ended run_once(const Section& section, const std::string& after, Clock::time_point until) {
     const std::string folder = fresh_folder();
     const Pipe rows = make_pipe();
     std::vector<std::string> command{own_path(), "--section", section.name};
@@ -208,22 +242,33 @@ class Program {
     if (!in_time) ::kill(-child.pid, SIGKILL);
     const ChildEnd end = wait_for(child);
     std::filesystem::remove_all(folder);
-    if (in_time && end.code == 0) return "";
+    if (in_time && end.code == 0) return {.well = true, .at = {}};
     if (!in_time && Clock::now() >= end_of_all()) {
       time_is_over(section, "cut short" + (at.empty() ? "" : " at " + at));
-      return "";
+      return {};
+    }
+    // Slowness is no verdict.
+    if (!in_time && !section.checks) {
+      add({.kind = Row::Kind::kFact,
+           .section = section.name,
+           .what = "cut short" + (at.empty() ? "" : " at " + at),
+           .note = "took too long",
+           .unit = {}});
+      return {.well = false, .at = at};
     }
     if (!told) {
       fail(section, at.empty() ? "the section itself" : at,
            in_time ? "ended the process: " + end.text() : "took too long, or hangs");
     }
-    return at;
+    return {.well = false, .at = at};
   }
 
   Options options_;
   Clock::time_point began_;
   std::vector<Row> rows_;
   std::vector<std::string> finished_;
+  std::string unchecked_;
+  bool written_ = true;
 };
 
 }  // namespace

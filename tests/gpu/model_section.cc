@@ -17,7 +17,7 @@ namespace {
 
 // Tensor-core attention, and a head size that has none. On fakes smaller ones.
 const GptConfig kModels[] = {
-    {.n_layer = 2, .n_head = 2, .n_embd = 128, .n_ctx = 70, .vocab_size = 321},
+    {.n_layer = 2, .n_head = 2, .n_embd = 128, .n_ctx = 330, .vocab_size = 321},
     {.n_layer = 2, .n_head = 3, .n_embd = 72, .n_ctx = 33, .vocab_size = 100}};
 const GptConfig kTinyModels[] = {
     {.n_layer = 1, .n_head = 1, .n_embd = 64, .n_ctx = 18, .vocab_size = 65},

@@ -26,8 +26,9 @@ namespace muster::runtime::cuda::gpu_check {
 struct TrialSize {
   std::string name;
   std::size_t batch = 1, time = 1, width = 1, heads = 1, vocabulary = 1;
-  unsigned plain_head = 1;  // head size of attention without tensor cores
-  bool timed = false;       // contents do not matter
+  unsigned plain_head = 1;       // head size of attention without tensor cores
+  bool timed = false;            // contents do not matter
+  bool only_on_devices = false;  // too slow where a host plays the device
   std::size_t rows() const { return batch * time; }
 };
 

@@ -101,6 +101,18 @@ class CudaTraining(MusterCase):
         self.environment["FAKE_BLAS_OTHERWISE"] = "1"
         self.refused("rank 1 and rank 0 multiply by different algorithms (cublaslt 130000 ")
 
+    def test_a_driver_older_than_the_libraries_is_refused_before_anything_is_computed(self):
+        self.environment["FAKE_DRIVER"] = "12040"
+        self.refused("has CUDA 13.x libraries and a driver for CUDA 12.4: install driver 580 or "
+                     "newer, or libraries for CUDA 12.x there")
+
+    def test_more_heads_than_a_launch_takes_are_refused_by_name(self):
+        job = self.start("heads", "train_micro_batch_size_per_gpu=16400",
+                         "train_batch_size=32800", "model.n_head=4", "model.n_embd=16",
+                         "model.n_ctx=2")
+        self.assertNotEqual(job.code(60), 0, job.err)
+        self.assertIn("train_micro_batch_size_per_gpu * model.n_head is 16400 * 4", job.err)
+
     def test_a_rank_that_never_comes_to_the_communicator(self):
         message, _ = self.recovered("absent", FAKE_NCCL_ABSENT="1",
                                     FAKE_NCCL_LIMITS="3000:60000:5000")

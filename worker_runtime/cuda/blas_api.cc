@@ -2,14 +2,22 @@
 #include "worker_runtime/cuda/blas_api.h"
 
 #include <type_traits>
+#include <utility>
 
+#include "worker_runtime/cuda/driver_api.h"
 #include "worker_runtime/cuda/shared_library.h"
 
 namespace muster::runtime::cuda {
 
+std::vector<std::string> blas_names(int driver) {
+  std::vector<std::string> names{"libcublasLt.so.13", "libcublasLt.so.12"};
+  if (driver / 1000 == 12) std::swap(names[0], names[1]);
+  return names;
+}
+
 absl::StatusOr<BlasApi> load_blas() {
   const absl::StatusOr<SharedLibrary> library =
-      SharedLibrary::open({"libcublasLt.so.13", "libcublasLt.so.12"});
+      SharedLibrary::open(blas_names(installed_driver_version()));
   if (!library.ok()) {
     return absl::NotFoundError("cuBLAS is not here (CUDA 12 or 13, package libcublas): " +
                                std::string(library.status().message()));

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
@@ -84,9 +85,11 @@ struct BlasApi {
   std::string library;
 };
 
-// libcublasLt.so.12 or .13, whichever is found and the driver can serve. kNotFound with what to
-// install; kFailedPrecondition: it lacks a function.
+// libcublasLt.so.12 or .13: that of the driver's own version of CUDA where both are there.
+// kNotFound with what to install; kFailedPrecondition: it lacks a function.
 absl::StatusOr<BlasApi> load_blas();
+// The names to look for, in that order, with a driver for `driver` (12040 for CUDA 12.4; 0: none).
+std::vector<std::string> blas_names(int driver);
 
 // OK for kLtSuccess, else kInternal with "WHAT: CUBLAS_STATUS_…".
 absl::Status blas_status(const BlasApi& api, LtStatus result, const std::string& what);

@@ -164,9 +164,8 @@ CommunicatorAction CommunicatorCore::look_ready(const Sight& sight) {
 CommunicatorAction CommunicatorCore::look_closing(const Sight& sight) {
   if (!closing_since_) return Action::kNothing;
   if (sight.now - *closing_since_ > limits_.collective) {
-    return fail(
-        sight, kDeadline,
-        "NCCL's communicator was not closed within " + format_duration(limits_.collective));
+    return fail(sight, kDeadline,
+                "NCCL's communicator was not closed within " + format_duration(limits_.collective));
   }
   const bool alone =
       stop_seen_ && sight.now - std::max(*closing_since_, *stop_seen_) > limits_.stop;

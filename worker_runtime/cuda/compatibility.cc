@@ -16,12 +16,6 @@ namespace {
 constexpr int kLeastCapability = 80;
 constexpr const char* kFirstField = "muster-cuda-1";
 
-struct DriverFloor {
-  int cuda_major;
-  int driver;
-};
-constexpr std::array<DriverFloor, 3> kDriverFloors{{{13, 580}, {12, 525}, {11, 450}}};
-
 std::string one_field(std::string text) {
   for (char& c : text)
     if (c == '\t' || c == '\n') c = ' ';
@@ -35,6 +29,11 @@ std::string capability_text(int capability) {
 // Host names carry the boot id behind a slash, which is nothing for people.
 std::string host_name(const RankFacts& facts) {
   return facts.host.substr(0, facts.host.find('/'));
+}
+
+// Containers of one host have names of their own, and its boot id in common.
+std::string machine(const RankFacts& facts) {
+  return facts.host.substr(facts.host.find('/') + 1);
 }
 
 std::string rank_text(const RankFacts& facts, int rank) {
@@ -64,12 +63,6 @@ std::string driver_misfit(const RankFacts& facts) {
 }
 
 }  // namespace
-
-int oldest_driver_for(int cuda) {
-  for (const DriverFloor& floor : kDriverFloors)
-    if (floor.cuda_major == cuda / 1000) return floor.driver;
-  return 0;
-}
 
 // The first number with a point in it that stands by itself.
 int driver_branch(const std::string& line) {
@@ -151,7 +144,7 @@ absl::Status check_ranks(const std::vector<RankFacts>& facts) {
           host_name(facts[0]) + ") has " + nccl_version_text(facts[0].nccl) +
           ": install the same version on all hosts (package libnccl2)");
     }
-    const auto [holder, first] = holders.try_emplace({one.host, one.uuid}, rank);
+    const auto [holder, first] = holders.try_emplace({machine(one), one.uuid}, rank);
     if (!first) {
       return absl::FailedPreconditionError(
           "ranks " + std::to_string(holder->second) + " and " + std::to_string(rank) +

@@ -40,10 +40,6 @@ absl::Status check_rank(const RankFacts& facts, int rank);
 // ranks on one device (MIG instances of it are devices of their own).
 absl::Status check_ranks(const std::vector<RankFacts>& facts);
 
-// The oldest driver branch for a version of CUDA: 580 for 13.x, 525 for 12.x, 450 for 11.x; 0: not
-// in the table.
-int oldest_driver_for(int cuda);
-
 // The driver's own version, from the first line of /proc/driver/nvidia/version: 580 of
 // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun …", and of the open module's
 // "… Open Kernel Module for x86_64  580.65.06  Release Build …". 0: not known.

@@ -90,6 +90,20 @@ absl::Status Device::read_facts(int ordinal) {
   return status(first, "what it is");
 }
 
+// A driver runs what compilers of its own major version of CUDA made, and older ones.
+std::string Device::why_not_loaded(const DeviceImage& image) const {
+  const int driver = facts_.driver_version;
+  if (image.cuda / 1000 > driver / 1000) {
+    const int least = oldest_driver_for(image.cuda);
+    return "the driver of " + facts_.name + " is for CUDA " + cuda_version_text(driver) +
+           ", and this program's device code was made by CUDA " + cuda_version_text(image.cuda) +
+           ": install driver " + (least != 0 ? std::to_string(least) + " or newer" : "for it") +
+           ", or a build made with CUDA " + std::to_string(driver / 1000) + ".x";
+  }
+  return facts_.name + " has compute capability " + std::to_string(facts_.capability_major) + "." +
+         std::to_string(facts_.capability_minor) + "; this program has " + code_text(image.fatbin);
+}
+
 absl::Status Device::load(const std::vector<DeviceImage>& images) {
   if (images.empty()) {
     return absl::FailedPreconditionError(
@@ -98,10 +112,8 @@ absl::Status Device::load(const std::vector<DeviceImage>& images) {
   for (const DeviceImage& image : images) {
     CuModule module = nullptr;
     const CuResult result = api_.cuModuleLoadData(&module, image.fatbin.data());
-    if (result == kCuNoBinaryForGpu || result == kCuInvalidImage) {
-      return absl::FailedPreconditionError(
-          facts_.name + " has compute capability " + std::to_string(facts_.capability_major) + "." +
-          std::to_string(facts_.capability_minor) + "; this program has code for 8.0 and newer");
+    if (result == kCuNoBinaryForGpu || result == kCuInvalidImage || result == kCuUnsupportedPtx) {
+      return absl::FailedPreconditionError(why_not_loaded(image));
     }
     absl::Status loaded = status(result, "device code " + image.name);
     if (!loaded.ok()) return loaded;

@@ -184,6 +184,7 @@ class Device : public std::enable_shared_from_this<Device> {
   absl::StatusOr<std::unique_ptr<Event>> make_event(unsigned flags);
   absl::Status read_facts(int ordinal);
   absl::Status load(const std::vector<DeviceImage>& images);
+  std::string why_not_loaded(const DeviceImage& image) const;
   // Looked up once, with its shared memory allowed.
   absl::StatusOr<CuFunction> function(const char* name, std::size_t shared);
 

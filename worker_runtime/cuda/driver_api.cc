@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_runtime/cuda/driver_api.h"
 
+#include <array>
 #include <cstdint>
 
 #include "worker_runtime/cuda/shared_library.h"
@@ -10,6 +11,23 @@ namespace {
 
 // cuGetProcAddress_v2: the form of a function that a version of the API had.
 using GetProcAddress = CuResult (*)(const char*, void**, int, std::uint64_t, int*);
+
+absl::StatusOr<SharedLibrary> open_driver() {
+  return SharedLibrary::open({"libcuda.so.1"});
+}
+
+// 0: it does not say.
+int version_of(const SharedLibrary& driver) {
+  const auto ask = reinterpret_cast<CuResult (*)(int*)>(driver.find("cuDriverGetVersion"));
+  int version = 0;
+  return ask != nullptr && ask(&version) == kCuSuccess ? version : 0;
+}
+
+struct DriverFloor {
+  int cuda_major;
+  int driver;
+};
+constexpr std::array<DriverFloor, 3> kDriverFloors{{{13, 580}, {12, 525}, {11, 450}}};
 
 absl::Status too_old(int version) {
   return absl::FailedPreconditionError(
@@ -24,15 +42,25 @@ std::string cuda_version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
+int oldest_driver_for(int cuda) {
+  for (const DriverFloor& floor : kDriverFloors)
+    if (floor.cuda_major == cuda / 1000) return floor.driver;
+  return 0;
+}
+
+int installed_driver_version() {
+  const absl::StatusOr<SharedLibrary> library = open_driver();
+  return library.ok() ? version_of(*library) : 0;
+}
+
 absl::StatusOr<DriverApi> load_driver() {
-  const absl::StatusOr<SharedLibrary> library = SharedLibrary::open({"libcuda.so.1"});
+  const absl::StatusOr<SharedLibrary> library = open_driver();
   if (!library.ok()) {
     return absl::NotFoundError("no NVIDIA driver is installed here (" +
                                std::string(library.status().message()) + ")");
   }
-  const auto version_of = reinterpret_cast<CuResult (*)(int*)>(library->find("cuDriverGetVersion"));
-  int version = 0;
-  if (version_of == nullptr || version_of(&version) != kCuSuccess) {
+  const int version = version_of(*library);
+  if (version == 0) {
     return absl::FailedPreconditionError(library->name() + " does not say its version");
   }
   const auto address_of = reinterpret_cast<GetProcAddress>(library->find("cuGetProcAddress_v2"));

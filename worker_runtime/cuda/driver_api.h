@@ -50,6 +50,7 @@ inline constexpr CuResult kCuInvalidDevice = 101;
 inline constexpr CuResult kCuInvalidImage = 200;
 inline constexpr CuResult kCuInvalidContext = 201;
 inline constexpr CuResult kCuNoBinaryForGpu = 209;
+inline constexpr CuResult kCuUnsupportedPtx = 222;  // made by a newer compiler
 inline constexpr CuResult kCuInvalidHandle = 400;
 inline constexpr CuResult kCuIllegalState = 401;
 inline constexpr CuResult kCuNotFound = 500;
@@ -134,9 +135,14 @@ inline constexpr int kCuOldestDriver = 12000;
 // kNotFound: this host has no CUDA driver; kFailedPrecondition: one that is too old or lacks a
 // function, with both versions and what to install. Does not call cuInit.
 absl::StatusOr<DriverApi> load_driver();
+// What this host's driver says it is, 13000 for CUDA 13.0; 0: there is none.
+int installed_driver_version();
 
 // "13000" as people write it: "13.0".
 std::string cuda_version_text(int version);
+// The oldest driver branch for a version of CUDA: 580 for 13.x, 525 for 12.x, 450 for 11.x; 0: not
+// in the table.
+int oldest_driver_for(int cuda);
 
 // OK for kCuSuccess. Else kResourceExhausted where memory ran out, kInternal for the rest:
 // "WHAT: CUDA_ERROR_…, what the driver says of it".

@@ -53,4 +53,21 @@ absl::StatusOr<std::vector<CodeEntry>> code_in(std::span<const std::byte> fatbin
   return entries;
 }
 
+std::string code_text(std::span<const std::byte> fatbin) {
+  const auto entries = code_in(fatbin);
+  if (!entries.ok()) return "no code that reads";
+  std::string machine;
+  std::string ptx;
+  for (const CodeEntry& entry : *entries) {
+    const std::string capability =
+        std::to_string(entry.capability / 10) + "." + std::to_string(entry.capability % 10);
+    if (entry.ptx) {
+      ptx = "PTX for " + capability + " and newer";
+    } else {
+      machine += (machine.empty() ? "code for " : " and ") + capability;
+    }
+  }
+  return machine + (machine.empty() || ptx.empty() ? "" : ", ") + ptx;
+}
+
 }  // namespace muster::runtime::cuda

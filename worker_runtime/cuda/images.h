@@ -16,6 +16,7 @@ namespace muster::runtime::cuda {
 struct DeviceImage {
   std::string name;  // of the source file, without its ending
   std::span<const std::byte> fatbin;
+  int cuda = 0;  // version of the compiler that made it: 13000 for 13.0; 0: not known
 };
 
 // Empty: this was built where no nvcc was found.
@@ -29,5 +30,7 @@ struct CodeEntry {
 
 // What a fatbin holds, by its headers. kInvalidArgument with the place where it is not one.
 absl::StatusOr<std::vector<CodeEntry>> code_in(std::span<const std::byte> fatbin);
+// The same for people: "code for 8.0 and 9.0, PTX for 9.0 and newer".
+std::string code_text(std::span<const std::byte> fatbin);
 
 }  // namespace muster::runtime::cuda

@@ -4,6 +4,7 @@
 //
 //   FAKE_NCCL_DIRECTORY   that all ranks have
 //   FAKE_DEVICES          of this host (8)
+//   FAKE_DRIVER           its version of CUDA (13000)
 //   FAKE_NCCL_SPOILS      a rank whose sums are wrong
 //   FAKE_NCCL_SLOW        how often each collective is in progress still when it is asked about
 //   FAKE_NCCL_VERSION     RANK:VERSION, of one rank, as in 1:22705
@@ -94,6 +95,7 @@ cuda::CommunicatorLimits limits() {
 
 int main(int argc, char** argv) {
   static cuda::FakeDriver driver({.devices = std::stoi(variable("FAKE_DEVICES", "8")),
+                                  .driver_version = std::stoi(variable("FAKE_DRIVER", "13000")),
                                   .pace = cuda::FakeDriver::Pace::kRandom,
                                   .alone = false});
   const std::string rank = variable("RANK", "0");

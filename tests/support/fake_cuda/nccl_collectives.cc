@@ -169,8 +169,11 @@ void queue(const std::shared_ptr<FakeComm>& comm, const FakePart& part, CuStream
   operation.ready = [comm, index, round, part, begins, fails] {
     return fails ? comm->aborted : arrive(*comm, index, *round, part, begins);
   };
-  operation.run = [comm, round] {
+  operation.run = [comm, index, round] {
     if (round->done) fake_nccl_deliver(*round, comm->rank);
+    // Between processes this one is the only rank here.
+    const std::size_t here = fake_nccl->files ? 1 : round->parts.size();
+    if (++round->delivered == here) comm->clique->rounds.erase(index);
   };
   // Queueing may run things at once, and lets go of the lock for it.
   stream->queue.push_back(std::move(operation));

@@ -35,6 +35,7 @@ struct FakeRound {
   std::vector<std::optional<FakePart>> parts;
   std::size_t arrived = 0;
   bool done = false;
+  std::size_t delivered = 0;
   std::vector<std::byte> result;  // of all ranks, or of each in turn
   std::vector<std::string> sent;  // between processes: what the parts send
 };

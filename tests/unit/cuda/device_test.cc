@@ -64,12 +64,29 @@ TEST_CASE("a device that is not there, or not ours, is refused in words") {
   const auto old = Device::open(driver.api(), 1, FakeDriver::images());
   CHECK(old.status().code() == absl::StatusCode::kFailedPrecondition);
   CHECK(old.status().message() ==
-        "Fake GPU has compute capability 7.5; this program has code for 8.0 and newer");
+        "Fake GPU has compute capability 7.5; this program has no code that reads");
   CHECK(Device::open(driver.api(), 1, {}).status().code() == absl::StatusCode::kFailedPrecondition);
   driver.fail("cuInit", kCuNoDevice);
   CHECK(Device::open(driver.api(), 0, FakeDriver::images()).status().message() ==
         "cuInit: CUDA_ERROR_NO_DEVICE");
   CHECK(driver.alive() == 0);
+}
+
+TEST_CASE("device code that a driver does not take is explained by versions or by targets") {
+  FakeDriver driver({.driver_version = 12040});
+  std::vector<DeviceImage> images = FakeDriver::images();
+  for (const CuResult refusal : {kCuInvalidImage, kCuNoBinaryForGpu, kCuUnsupportedPtx}) {
+    driver.fail("cuModuleLoadData", refusal);
+    images[0].cuda = 13000;
+    const auto newer = Device::open(driver.api(), 0, images);
+    CHECK(newer.status().code() == absl::StatusCode::kFailedPrecondition);
+    CHECK(newer.status().message() ==
+          "the driver of Fake GPU is for CUDA 12.4, and this program's device code was made by "
+          "CUDA 13.0: install driver 580 or newer, or a build made with CUDA 12.x");
+    images[0].cuda = 12080;  // the driver's own major version
+    CHECK_THAT(std::string(Device::open(driver.api(), 0, images).status().message()),
+               Catch::StartsWith("Fake GPU has compute capability 9.0; this program has "));
+  }
 }
 
 TEST_CASE("a kernel runs over what was copied before, and nothing runs before it must") {

@@ -25,6 +25,8 @@ TEST_CASE("each image has machine code for sm_80 and sm_90, and PTX for what com
     for (const CodeEntry& wanted :
          {CodeEntry{false, 80}, CodeEntry{false, 90}, CodeEntry{true, 90}})
       CHECK(std::count(entries->begin(), entries->end(), wanted) == 1);
+    CHECK(code_text(image.fatbin) == "code for 8.0 and 9.0, PTX for 9.0 and newer");
+    CHECK(image.cuda >= 12000);
   }
 }
 
@@ -43,6 +45,7 @@ TEST_CASE("what is no fatbin is told where it is broken") {
   const auto good = code_in(bytes);
   REQUIRE(good.ok());
   CHECK(*good == std::vector<CodeEntry>{{false, 80}});
+  CHECK(code_text(bytes) == "code for 8.0");
 
   CHECK(code_in({}).status().message() == "no fatbin: magic at byte 0");
   for (std::size_t size = 0; size < bytes.size(); ++size)

@@ -7,7 +7,9 @@
 #include <catch2/catch.hpp>
 
 #include "proto/base/rng.h"
+#include "worker_runtime/cuda/blas_api.h"
 #include "worker_runtime/cuda/compatibility.h"
+#include "worker_runtime/cuda/driver_api.h"
 
 namespace muster::runtime::cuda {
 namespace {
@@ -94,6 +96,8 @@ TEST_CASE("two ranks on one GPU are refused with both names; one UUID on two hos
         "most one worker a GPU (--nproc-per-node gpu), or set parallel.backend to staged");
   CHECK(check_ranks({good(0), good(0, "beta/b111")}).ok());
   CHECK(check_ranks({good(0), good(0, "alpha/b222")}).ok());  // another boot: another machine
+  // Containers of one machine.
+  CHECK_FALSE(check_ranks({good(0), good(0, "pod-2/b007")}).ok());
 }
 
 TEST_CASE("the table of drivers") {
@@ -101,6 +105,9 @@ TEST_CASE("the table of drivers") {
   CHECK(oldest_driver_for(12000) == 525);
   CHECK(oldest_driver_for(11080) == 450);
   CHECK(oldest_driver_for(14000) == 0);
+  CHECK(blas_names(12040).front() == "libcublasLt.so.12");
+  CHECK(blas_names(13000).front() == "libcublasLt.so.13");
+  CHECK(blas_names(0).size() == 2);
 }
 
 TEST_CASE("a rank's line reads back, and anything else is an error") {

@@ -305,6 +305,41 @@ TEST_CASE("a communicator that never comes up ends with the deadline") {
   CHECK(ranks.nccl.alive() == 0);
 }
 
+TEST_CASE("a rank whose device has not come to the collective is told from a peer's lateness") {
+  Ranks ranks(2);
+  ranks.start_all([&](int rank, const DevicePointer& device) {
+    // What is queued before waits for another communicator's collective, which has time.
+    CommunicatorOptions before = ranks.options(rank);
+    before.generation = 4;
+    before.limits.collective = 24h;
+    auto blocker = must(Communicator::connect(ranks.nccl.api(), device, ranks.store, before));
+    CommunicatorOptions options = ranks.options(rank);
+    if (rank == 1) options.limits.collective = 24h;
+    const auto comm = must(Communicator::connect(ranks.nccl.api(), device, ranks.store, options));
+    const auto compute = must(device->make_stream());
+    const auto ready = must(device->make_event());
+    const Memory data = must(device->allocate(32));
+    if (rank == 0) {
+      must(compute->record(*ready));
+      const auto stuck = must(blocker->all_reduce(data.data(), 4, kNcclF32, *ready));
+      must(blocker->join(*compute, stuck));
+    }
+    must(compute->record(*ready));
+    must(comm->all_reduce(data.as<float>() + 4, 4, kNcclF32, *ready));
+    ranks.signal("queued");
+    (void)ranks.wait_for_end(0);
+    blocker.reset();  // lets the device go on
+  });
+  ranks.await("queued", 2);
+  ranks.pass_until_failure(10s);
+  const RankEnd end = ranks.wait_for_end(0);
+  ranks.finish();
+  CHECK(end.exit_code == 85);
+  CHECK(
+      end.message.starts_with("the device did not come to all-reduce 1 (f32 x 4) within 5m: "
+                              "what was queued before it is still running"));
+}
+
 TEST_CASE("a call that makes a communicator and does not return ends with the deadline too") {
   Ranks ranks(2);
   ranks.nccl.hold_init(1);

@@ -158,6 +158,7 @@ static_assert(kCuInvalidDevice == CUDA_ERROR_INVALID_DEVICE);
 static_assert(kCuInvalidImage == CUDA_ERROR_INVALID_IMAGE);
 static_assert(kCuInvalidContext == CUDA_ERROR_INVALID_CONTEXT);
 static_assert(kCuNoBinaryForGpu == CUDA_ERROR_NO_BINARY_FOR_GPU);
+static_assert(kCuUnsupportedPtx == CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
 static_assert(kCuInvalidHandle == CUDA_ERROR_INVALID_HANDLE);
 static_assert(kCuIllegalState == CUDA_ERROR_ILLEGAL_STATE);
 static_assert(kCuNotFound == CUDA_ERROR_NOT_FOUND);

@@ -54,6 +54,12 @@ absl::StatusOr<std::unique_ptr<DeviceGpt>> make_device_gpt(const GptConfig& conf
     return absl::InvalidArgumentError("heads of more than " + std::to_string(kLargestHead) +
                                       " elements cannot be computed on a CUDA device");
   }
+  if (max_batch * config.n_head > kMostHeads) {
+    return absl::InvalidArgumentError(
+        "train_micro_batch_size_per_gpu * model.n_head is " + std::to_string(max_batch) + " * " +
+        std::to_string(config.n_head) + ", and a CUDA device takes " + std::to_string(kMostHeads) +
+        " heads at a time: choose a smaller micro-batch");
+  }
   if (absl::Status used = device->use(); !used.ok()) return used;
   switch (precision) {
     case Precision::kBf16: return make<Bf16>(config, max_batch, device, blas);

@@ -26,6 +26,8 @@ namespace muster::runtime::cuda {
 
 // The largest head (n_embd / n_head) that the kernels take.
 inline constexpr std::int64_t kLargestHead = 256;
+// Heads of all sequences of a micro-batch: a grid's second dimension.
+inline constexpr std::int64_t kMostHeads = 65535;
 
 // The state of training in device memory, layout.size FP32 each.
 struct DeviceState {
