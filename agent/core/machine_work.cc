@@ -166,11 +166,11 @@ void Agent::State::on(const WorkerUnkillable& unkillable) {
   const std::string text = "process " + std::to_string(unkillable.pid) + " of rank " +
                            std::to_string(worker->rank) + " cannot be killed (state " +
                            unkillable.state + "); this node is unfit";
-  say(Severity::kError, text);
   kill_workers();
   leave(0, text);
   const bool succeeded = outcome_ && outcome_->kind == OutcomeKind::kSucceeded;
-  if (!succeeded) end_ = End{kExitUnfit, ExitClass::kUnfit, std::nullopt, text};
+  if (succeeded) return say(Severity::kError, text);
+  end_ = End{kExitUnfit, ExitClass::kUnfit, std::nullopt, text};  // whose text is said last
 }
 
 void Agent::State::on(const FaultFired& fired) {

@@ -27,11 +27,12 @@ using boost::system::error_code;
 void AgentRunner::State::watch_world() {
   if (!options.signals.empty()) {
     signal_watch = std::make_unique<SignalWatch>(
-        io, options.signals, [this](const SignalInfo& in) { signal_arrived(in.signal); });
+        io, options.signals, [this](const SignalInfo& in) { signal_arrived(in.signal); },
+        options.guard_page != nullptr ? &options.guard_page->heard : nullptr);
   }
   if (options.guardian) {
     guardian_watch = std::make_unique<GuardianWatch>(
-        io, *options.guardian,
+        io, *options.guardian, options.guard_page,
         [this](std::string reason) { post(GuardianLost{std::move(reason)}); });
   }
 }

@@ -21,6 +21,7 @@
 #include "agent/core/agent.h"
 #include "agent/shell/console.h"
 #include "agent/shell/device_watch.h"
+#include "agent/shell/guardian.h"
 #include "agent/shell/log_lines.h"
 #include "agent/shell/log_rules.h"
 #include "agent/shell/server_link.h"
@@ -53,7 +54,8 @@ struct RunnerOptions {
   StartingState start;            // what workers get back; see capture_starting_state()
   std::vector<int> signals;       // blocked (take_signals); each becomes a SignalReceived
   std::optional<pid_t> guardian;  // watched, where there is one
-  std::string program;            // path for execve; empty: argv[0] as it stands
+  GuardPage* guard_page = nullptr;
+  std::string program;  // path for execve; empty: argv[0] as it stands
 
   ConsoleConfig console;
   StdinConfig standard_input;

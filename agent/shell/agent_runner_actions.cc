@@ -47,6 +47,7 @@ void AgentRunner::State::operator()(const HoldMasterPort& order) {
 }
 
 void AgentRunner::State::operator()(const StartWorkers& order) {
+  noted_cause.reset();
   directory.set_run(order.run);
   workers->start(order);
   keeper.run_started(directory.job_path(), directory.run_path());
@@ -69,6 +70,7 @@ void AgentRunner::State::operator()(const Emit& order) {
 }
 
 void AgentRunner::State::operator()(const NoteFirstCause& order) {
+  noted_cause = order.failure;
   log.record(Severity::kWarning,
              "first cause: " + failure_place(order.failure) + ": " + failure_words(order.failure));
   write_termination({job, run, node, std::nullopt, std::nullopt,

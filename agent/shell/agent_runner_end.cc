@@ -42,6 +42,8 @@ void AgentRunner::State::end_termination() {
   if (outcome) {
     facts.first_cause = outcome->first_cause;
     if (facts.text.empty()) facts.text = outcome->text;
+  } else if (noted_cause && !told_to_stop) {
+    facts.first_cause = noted_cause;  // this node's own end came before the job's
   }
   write_termination(facts);
 }
@@ -95,6 +97,11 @@ void AgentRunner::State::finish_output() {
     // Last of all that is said.
     const std::string block =
         failure_block(job, *outcome, result.exit_code, directory.made_run_path());
+    log.record(Severity::kError, block);
+    console.write_stderr(block);
+  } else if (result.exit_class == ExitClass::kUnfit && noted_cause) {
+    const std::string block = unfit_block(job, node, last_words, *noted_cause, result.exit_code,
+                                          directory.made_run_path());
     log.record(Severity::kError, block);
     console.write_stderr(block);
   } else if (!last_words.empty()) {

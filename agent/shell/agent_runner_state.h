@@ -143,6 +143,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   RunResult result;
   RunId run;  // as far as it is known
   std::string last_words;
+  std::optional<Failure> noted_cause;  // of the generation that runs or ended last
   std::function<void(const RunResult&)> done;
 };
 

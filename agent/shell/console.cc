@@ -294,6 +294,12 @@ std::string Console::tail(std::uint32_t local_rank, std::size_t lines) {
   return found->second.tail->last_lines(lines, kTailBytes);
 }
 
+std::optional<Instant> Console::last_words(std::uint32_t local_rank) const {
+  const auto found = state_->workers.find(local_rank);
+  if (found == state_->workers.end() || !found->second.err) return std::nullopt;
+  return found->second.err->last_read();
+}
+
 std::string Console::kept_stderr(std::uint32_t local_rank) {
   const auto found = state_->workers.find(local_rank);
   if (found == state_->workers.end()) return {};

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -109,6 +110,9 @@ class Console {
   // Last `lines` lines of the worker's stderr, at most 4 KiB, with what its pipe holds right now.
   // Empty in raw mode.
   std::string tail(std::uint32_t local_rank, std::size_t lines = 20);
+
+  // When the worker's stderr was last read from; nullopt: never, or in raw mode.
+  std::optional<Instant> last_words(std::uint32_t local_rank) const;
 
   // All that is kept of it: the last 64 KiB.
   std::string kept_stderr(std::uint32_t local_rank);

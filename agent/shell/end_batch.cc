@@ -21,11 +21,13 @@ struct EndBatch::State : std::enable_shared_from_this<EndBatch::State> {
 
   boost::asio::steady_timer timer;
   bool open = false;
+  bool all_reactions = true;
   std::set<pid_t> waits_for;
   std::vector<End> ends;
 
   void close() {
     open = false;
+    all_reactions = true;
     timer.cancel();
     waits_for.clear();
     std::vector<End> told = std::exchange(ends, {});
@@ -58,11 +60,21 @@ void EndBatch::begin(std::set<pid_t> waits_for, Duration patience) {
   });
 }
 
+bool EndBatch::all_reactions() const {
+  return state_->all_reactions;
+}
+
+void EndBatch::narrow(const std::set<pid_t>& waits_for) {
+  MUSTER_CHECK(state_->open);
+  std::erase_if(state_->waits_for, [&](pid_t pid) { return !waits_for.contains(pid); });
+}
+
 void EndBatch::add(pid_t pid, const ExitStatus& status, Instant began, std::function<void()> tell) {
   if (!state_->open) return tell();
   state_->waits_for.erase(pid);
   // A success is nobody's cause: it comes last.
   const int rank = status.succeeded() ? 3 : static_cast<int>(evidence_of(status));
+  state_->all_reactions &= !status.succeeded() && evidence_of(status) == Evidence::kReaction;
   state_->ends.push_back({rank, began, std::move(tell)});
   if (state_->waits_for.empty()) state_->close();
 }

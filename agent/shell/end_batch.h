@@ -7,8 +7,11 @@
 // for, whoever is on the way out already is waited for, and of all those the one with the best
 // evidence is told first: the kernel's signal for a crash, then an exit, then what is most often
 // the reaction to another's end (an abort, SIGPIPE). Among equals it is the one whose failure began
-// first: when it wrote its error file, for it may take its time to end after that, or else when its
-// end was seen.
+// first: when it wrote its error file, for it may take its time to end after that, or else when it
+// said its last words on stderr, or else when its end was seen.
+//
+// An interpreter closes its sockets long before it ends. So a reaction waits for everybody, whoever
+// it was a reaction to, and an exit for those that had last words before it had.
 //
 // Thread rule: io thread only.
 #pragma once
@@ -35,6 +38,8 @@ class EndBatch {
   // devices to close.
   static constexpr Duration kPatience = 200ms;
   static constexpr Duration kPatienceWithFailing = 1s;
+  static constexpr Duration kPatienceWithReaction = 150ms;
+  static constexpr Duration kPatienceWithSpeakers = 100ms;
 
   explicit EndBatch(boost::asio::io_context& io);
   ~EndBatch();
@@ -45,6 +50,10 @@ class EndBatch {
   bool open() const;
   // `waits_for`: pids of workers whose ends are to come. REQUIRES: not open, not empty.
   void begin(std::set<pid_t> waits_for, Duration patience = kPatience);
+  // Whether all that was added is reactions to somebody's end.
+  bool all_reactions() const;
+  // Only these are waited for still. REQUIRES: open.
+  void narrow(const std::set<pid_t>& waits_for);
   // `tell` is called once, later or in here, in its turn. `began`: when its failure did.
   void add(pid_t pid, const ExitStatus& status, Instant began, std::function<void()> tell);
 

@@ -111,6 +111,11 @@ bool detail_is_the_kernels(FailureKind kind) {
   return kind == FailureKind::kExit || kind == FailureKind::kSignal || kind == FailureKind::kOom;
 }
 
+std::string end_lines(int exit_code, const std::string& logs) {
+  return "  exit code: " + std::to_string(exit_code) + "\n" +
+         (logs.empty() ? "" : "  logs: " + logs + "\n");
+}
+
 std::string cause_lines(const Failure& cause) {
   std::string out = "  first cause: " + failure_place(cause) + ": " + failure_words(cause) + "\n";
   if (!cause.detail.empty() && detail_is_the_kernels(cause.kind)) {
@@ -150,6 +155,12 @@ std::string failure_place(const Failure& failure) {
   return out + ")";
 }
 
+std::string unfit_block(const JobId& job, const NodeName& node, const std::string& text,
+                        const Failure& cause, int exit_code, const std::string& logs) {
+  return "muster: job " + plain(job) + " failed on node " + plain(node) + "\n  " + plain(text) +
+         "\n" + cause_lines(cause) + end_lines(exit_code, logs);
+}
+
 std::string failure_block(const JobId& job, const Outcome& outcome, int exit_code,
                           const std::string& logs) {
   std::string out = "muster: job " + plain(job) + " failed\n";
@@ -170,9 +181,7 @@ std::string failure_block(const JobId& job, const Outcome& outcome, int exit_cod
     out += " of " + std::to_string(outcome.max_restarts);
   }
   out += "\n";
-  out += "  exit code: " + std::to_string(exit_code) + "\n";
-  if (!logs.empty()) out += "  logs: " + logs + "\n";
-  return out;
+  return out + end_lines(exit_code, logs);
 }
 
 }  // namespace muster::agent

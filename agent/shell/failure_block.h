@@ -16,6 +16,11 @@ namespace muster::agent {
 std::string failure_block(const JobId& job, const Outcome& outcome, int exit_code,
                           const std::string& logs);
 
+// The same of a node that ends before the job's outcome is known, for a reason of its own (`text`)
+// that a rank's failure brought up.
+std::string unfit_block(const JobId& job, const NodeName& node, const std::string& text,
+                        const Failure& cause, int exit_code, const std::string& logs);
+
 // "ended by SIGSEGV (invalid memory access)", "exit code 3", "could not start: …".
 std::string failure_words(const Failure& failure);
 

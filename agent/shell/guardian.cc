@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/guardian.h"
 
+#include <algorithm>
+#include <chrono>
 #include <errno.h>
 #include <fcntl.h>
+#include <new>
+#include <poll.h>
 #include <set>
 #include <signal.h>
 #include <string.h>
 #include <string>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -17,6 +24,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 
+#include "agent/core/guard_patience.h"
 #include "agent/shell/descendants.h"
 #include "agent/shell/unique_fd.h"
 #include "proto/base/check.h"
@@ -26,6 +34,11 @@ namespace muster::agent {
 namespace {
 
 constexpr Duration kKillLimit = 5s;
+// For an agent that was killed to be gone; one in uninterruptible sleep is not.
+constexpr Duration kDyingLimit = 1s;
+// For the agent's loop to see that the guardian is gone, and for all that it does then.
+constexpr Duration kNoticeLimit = 1s;
+constexpr Duration kLossLimit = 15s;
 
 // One write, so that the line is not torn; a closed stderr is no reason to do anything else.
 void print_line(const std::string& text) {
@@ -51,8 +64,13 @@ void signal_guardian(pid_t guardian, int signal) {
 class Guard {
  public:
   Guard(pid_t agent, std::set<pid_t> bystanders, const std::vector<int>& signals,
-        std::function<void(const std::string&)> killed)
-      : agent_(agent), bystanders_(std::move(bystanders)), killed_(std::move(killed)) {
+        const Guarded& guarded, const Guarding& guarding)
+      : agent_(agent),
+        bystanders_(std::move(bystanders)),
+        page_(*guarded.page),
+        stops_(stop_signals(guarded.start)),
+        patience_(guarding.limit),
+        killed_(guarding.killed) {
     sigemptyset(&waited_);
     sigaddset(&waited_, SIGCHLD);
     for (const int signal : signals)
@@ -60,19 +78,54 @@ class Guard {
   }
 
   int run() {
-    while (!reap_until_agent_ended()) {
+    while (!reap_until_agent_ended() && !stuck_) {
       siginfo_t info{};
-      const int signal = ::sigwaitinfo(&waited_, &info);
-      if (signal <= 0 || signal == SIGCHLD) continue;
-      // What the terminal driver sent has reached the agent as well: it is in our process group.
-      // But for the hangup of a lost terminal, which the kernel sends to the session's leader
-      // alone; where the group had it too, the agent takes two within 100 ms for one.
-      if (info.si_code != SI_KERNEL || signal == SIGHUP) ::kill(agent_, signal);
+      const int signal = next_signal(patience_.deadline(), info);
+      if (signal > 0 && signal != SIGCHLD) pass_on(signal, info.si_code);
+      if (patience_.over(now(), page_.heard)) end_agent();
     }
     return finish();
   }
 
  private:
+  static Instant now() { return {std::chrono::steady_clock::now().time_since_epoch()}; }
+
+  // 0: none until then.
+  int next_signal(std::optional<Instant> until, siginfo_t& info) const {
+    if (!until) return std::max(::sigwaitinfo(&waited_, &info), 0);
+    const Duration left = std::max(*until - now(), Duration(0));
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+    const timespec patience{seconds.count(), (left - seconds).count()};
+    return std::max(::sigtimedwait(&waited_, &info, &patience), 0);
+  }
+
+  // What the terminal driver sent has reached the agent as well: it is in our process group. But
+  // for the hangup of a lost terminal, which the kernel sends to the session's leader alone; where
+  // the group had it too, the agent takes two within 100 ms for one.
+  void pass_on(int signal, int code) {
+    const bool passed = code != SI_KERNEL || signal == SIGHUP;
+    if (std::find(stops_.begin(), stops_.end(), signal) != stops_.end()) {
+      if (told_ == 0) told_ = signal;
+      patience_.told(now(), page_.heard, passed);
+    }
+    if (passed) ::kill(agent_, signal);
+  }
+
+  // Told to stop, and it does not act. It may be in a state that SIGKILL does not end.
+  void end_agent() {
+    hangs_ = true;
+    ::kill(agent_, SIGKILL);
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    for (const Instant until = now() + kDyingLimit; !reap_until_agent_ended();) {
+      stuck_ = now() >= until;
+      if (stuck_) return;
+      constexpr timespec kLook{0, 50'000'000};
+      ::sigtimedwait(&child, nullptr, &kLook);
+    }
+  }
+
   // Reaps every child that ended: as process 1 nobody else would.
   bool reap_until_agent_ended() {
     for (;;) {
@@ -92,6 +145,9 @@ class Guard {
   // SIGKILL did not end: that is not waited for again.
   std::set<ProcessKey> given_up() const {
     std::set<ProcessKey> keys;
+    if (stuck_) {
+      if (const auto agent = read_process(agent_)) keys.insert(key_of(*agent));
+    }
     if (code_ != CLD_EXITED) return keys;
     for (const ProcessInfo& process : descendants_of(::getpid(), bystanders_)) {
       if (process.state == 'D') keys.insert(key_of(process));
@@ -109,17 +165,32 @@ class Guard {
       print_line("/proc cannot be read (descriptors, memory): processes may be left");
     }
     if (code_ == CLD_EXITED) return status_;
-    const std::string why = "the agent (pid " + std::to_string(agent_) + ") was killed by " +
-                            signal_name(status_) + "; its workers were stopped";
+    const std::string why = why_it_ended();
+    const int exit_code = hangs_ ? 128 + told_ : kAgentKilledExitCode;
     print_line(why);
-    if (killed_) killed_(why);
-    return kAgentKilledExitCode;
+    if (killed_) killed_(exit_code, why);
+    return exit_code;
+  }
+
+  std::string why_it_ended() const {
+    const std::string agent = "the agent (pid " + std::to_string(agent_) + ") ";
+    if (!hangs_) {
+      return agent + "was killed by " + signal_name(status_) + "; its workers were stopped";
+    }
+    return agent + "did not act on " + signal_name(told_) + (stuck_ ? " nor on SIGKILL" : "") +
+           ": it hangs, in a file system perhaps; its workers were killed";
   }
 
   pid_t agent_;
   std::set<pid_t> bystanders_;
-  std::function<void(const std::string&)> killed_;
+  GuardPage& page_;
+  std::vector<int> stops_;
+  GuardPatience patience_;
+  std::function<void(int, const std::string&)> killed_;
   sigset_t waited_{};
+  int told_ = 0;        // the first signal to stop
+  bool hangs_ = false;  // so we ended it
+  bool stuck_ = false;  // … or not even SIGKILL did
   bool ended_ = false;
   int code_ = 0;
   int status_ = 0;
@@ -155,6 +226,48 @@ class Wake {
   UniqueFd agent_end_;
 };
 
+GuardPage* make_page() {
+  void* const page =
+      ::mmap(nullptr, sizeof(GuardPage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return page == MAP_FAILED ? nullptr : new (page) GuardPage;
+}
+
+// In the agent, on a thread of its own: does what its loop does not when the guardian is gone.
+// Nobody else waits for children then: the loop sits in some call, and what it is told is too late.
+void stand_in(pid_t guardian, const GuardPage& page) {
+  const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, guardian, 0U)));
+  if (!pidfd.valid()) return;  // GuardianWatch cannot watch either, and ends the agent
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  // Asked after the descriptor is open: if it still is our parent, the descriptor is its.
+  while (::getppid() == guardian && ::poll(&ended, 1, -1) <= 0) {
+  }
+  std::this_thread::sleep_for(kNoticeLimit);
+  if (page.loss_noticed) std::this_thread::sleep_for(kLossLimit);
+  kill_all_below_self(kKillLimit);
+  print_line("the guardian of this agent is gone, and the agent hangs; its workers were killed");
+  ::_exit(kAgentKilledExitCode);
+}
+
+// Without a thread to be had the loop is all there is.
+void start_stand_in(pid_t guardian, const GuardPage& page) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread(stand_in, guardian, std::cref(page)).detach();
+  } catch (const std::system_error&) {
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+int cannot_start(int error) {
+  const std::string limit = limit_words(error);
+  print_line(std::string("cannot start the agent: ") + ::strerror(error) +
+             (limit.empty() ? "" : " (" + limit + ")"));
+  return kAgentKilledExitCode;
+}
+
 }  // namespace
 
 int run_guarded(const std::function<int(const Guarded&)>& agent_main, const Guarding& guarding) {
@@ -166,15 +279,11 @@ int run_guarded(const std::function<int(const Guarded&)>& agent_main, const Guar
   const std::vector<int> signals = guarded_signals(guarded.start, guarding.more);
   take_signals(guarded.start, signals);
   MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+  guarded.page = make_page();
+  if (guarded.page == nullptr) return cannot_start(errno);
   Wake wake;
   const pid_t agent = ::fork();
-  if (agent < 0) {
-    const int error = errno;
-    const std::string limit = limit_words(error);
-    print_line(std::string("cannot start the agent: ") + ::strerror(error) +
-               (limit.empty() ? "" : " (" + limit + ")"));
-    return kAgentKilledExitCode;
-  }
+  if (agent < 0) return cannot_start(errno);
   if (agent == 0) {
     // Not inherited. From here on a killed guardian is noticed by GuardianWatch.
     MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
@@ -182,11 +291,12 @@ int run_guarded(const std::function<int(const Guarded&)>& agent_main, const Guar
     // nobody would be left to find what its workers started and lost.
     MUSTER_CHECK(::prctl(PR_SET_PDEATHSIG, SIGCONT, 0, 0, 0) == 0);
     wake.keep_agent_end();
+    start_stand_in(guarded.guardian, *guarded.page);
     return agent_main(guarded);
   }
   wake.arm();
   if (guarding.meanwhile) guarding.meanwhile();
-  return Guard(agent, {children.begin(), children.end()}, signals, guarding.killed).run();
+  return Guard(agent, {children.begin(), children.end()}, signals, guarded, guarding).run();
 }
 
 bool has_job_control() {
@@ -210,15 +320,17 @@ void resume_guardian(pid_t guardian) {
 // ------------------------------------------------------------------ GuardianWatch
 
 struct GuardianWatch::State : std::enable_shared_from_this<GuardianWatch::State> {
-  State(boost::asio::io_context& io, std::function<void(std::string)> callback)
-      : descriptor(io), lost(std::move(callback)) {}
+  State(boost::asio::io_context& io, GuardPage* shared, std::function<void(std::string)> callback)
+      : descriptor(io), page(shared), lost(std::move(callback)) {}
 
   boost::asio::posix::stream_descriptor descriptor;
+  GuardPage* page;
   std::function<void(std::string)> lost;
   bool closed = false;
 
   void tell(const std::string& reason) {
     if (std::exchange(closed, true)) return;
+    if (page != nullptr) page->loss_noticed = true;
     lost(reason);
   }
 
@@ -246,9 +358,9 @@ struct GuardianWatch::State : std::enable_shared_from_this<GuardianWatch::State>
   }
 };
 
-GuardianWatch::GuardianWatch(boost::asio::io_context& io, pid_t guardian,
+GuardianWatch::GuardianWatch(boost::asio::io_context& io, pid_t guardian, GuardPage* page,
                              std::function<void(std::string)> lost)
-    : state_(std::make_shared<State>(io, std::move(lost))) {
+    : state_(std::make_shared<State>(io, page, std::move(lost))) {
   state_->watch(io, guardian);
 }
 

@@ -75,11 +75,13 @@ void take_signals(const StartingState& start, const std::vector<int>& signals) {
 // ------------------------------------------------------------------ SignalWatch
 
 struct SignalWatch::State : std::enable_shared_from_this<SignalWatch::State> {
-  State(boost::asio::io_context& io, std::function<void(const SignalInfo&)> callback)
-      : descriptor(io), arrived(std::move(callback)) {}
+  State(boost::asio::io_context& io, std::function<void(const SignalInfo&)> callback,
+        std::atomic<std::uint32_t>* count)
+      : descriptor(io), arrived(std::move(callback)), heard(count) {}
 
   boost::asio::posix::stream_descriptor descriptor;
   std::function<void(const SignalInfo&)> arrived;
+  std::atomic<std::uint32_t>* heard;
   bool closed = false;
 
   void wait() {
@@ -95,6 +97,7 @@ struct SignalWatch::State : std::enable_shared_from_this<SignalWatch::State> {
     signalfd_siginfo info{};
     while (!closed && ::read(descriptor.native_handle(), &info, sizeof info) ==
                           static_cast<ssize_t>(sizeof info)) {
+      if (heard != nullptr) ++*heard;
       arrived(SignalInfo{static_cast<int>(info.ssi_signo), info.ssi_code,
                          static_cast<pid_t>(info.ssi_pid)});
     }
@@ -102,8 +105,9 @@ struct SignalWatch::State : std::enable_shared_from_this<SignalWatch::State> {
 };
 
 SignalWatch::SignalWatch(boost::asio::io_context& io, const std::vector<int>& signals,
-                         std::function<void(const SignalInfo&)> arrived)
-    : state_(std::make_shared<State>(io, std::move(arrived))) {
+                         std::function<void(const SignalInfo&)> arrived,
+                         std::atomic<std::uint32_t>* heard)
+    : state_(std::make_shared<State>(io, std::move(arrived), heard)) {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : signals)

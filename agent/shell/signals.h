@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -58,12 +59,14 @@ struct SignalInfo {
   pid_t sender = 0;  // 0 where the kernel sent it
 };
 
-// Calls `arrived` on the io thread for every one of `signals`.
+// Calls `arrived` on the io thread for every one of `signals`, and counts them in `heard`, where
+// it is given, before.
 // REQUIRES: they are blocked in every thread (take_signals).
 class SignalWatch {
  public:
   SignalWatch(boost::asio::io_context& io, const std::vector<int>& signals,
-              std::function<void(const SignalInfo&)> arrived);
+              std::function<void(const SignalInfo&)> arrived,
+              std::atomic<std::uint32_t>* heard = nullptr);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;

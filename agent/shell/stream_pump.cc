@@ -86,7 +86,8 @@ StreamPump::Read StreamPump::read_once() {
 }
 
 void StreamPump::take(std::string_view data) {
-  last_read_ = IoLoop::now();
+  read_at_ = last_read_ = IoLoop::now();
+  any_read_ = true;
   if (config_.tail) config_.tail->append(data);
   if (config_.log) config_.log_writer->write(config_.log, std::string(data), budget_);
   if (config_.unlogged) config_.unlogged->bytes += data.size();

@@ -61,6 +61,10 @@ class StreamPump : public std::enable_shared_from_this<StreamPump> {
   void close();
 
   bool has_ended() const { return ended_; }
+  // nullopt: nothing was read yet.
+  std::optional<Instant> last_read() const {
+    return any_read_ ? std::optional(read_at_) : std::nullopt;
+  }
   int source() { return source_.native_handle(); }
 
  private:
@@ -90,7 +94,9 @@ class StreamPump : public std::enable_shared_from_this<StreamPump> {
   std::shared_ptr<StreamBudget> budget_;
   std::function<void()> on_end_;
   std::string update_;  // the state to show when its turn comes
-  Instant last_read_;
+  Instant read_at_;     // the last time
+  Instant last_read_;   // the same, or later: of the partial line's timer
+  bool any_read_ = false;
   bool partial_armed_ = false;
   bool resting_ = false;  // for the console's sake
   bool waiting_ = false;  // for the source

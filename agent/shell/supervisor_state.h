@@ -20,9 +20,13 @@
 
 #include "agent/shell/descendants.h"
 #include "agent/shell/end_batch.h"
+#include "agent/shell/io_loop.h"
 #include "agent/shell/worker_process.h"
 
 namespace muster::agent {
+
+// Last words: what was said longer before an end has nothing to do with it.
+inline constexpr Duration kLately = 2s;
 
 struct Supervisor::State {
   explicit State(boost::asio::io_context& context) : io(context), end_batch(context) {}
@@ -64,6 +68,9 @@ struct Supervisor::State {
     bool failing = false;
   };
   Ending leaders_that_end() const;
+  // The end of `worker` is seen: opens a batch where others may have been first, or leaves those
+  // out that cannot.
+  void gather_ends(const WorkerProcess::State& worker, const ExitStatus& status);
   void bound_spawns(const std::shared_ptr<WorkerProcess::State>& latest);
 };
 
@@ -102,6 +109,11 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   std::optional<Duration> failing() const {
     return callbacks.failing ? callbacks.failing() : std::nullopt;
   }
+  // When it last spoke, if that was lately.
+  std::optional<Instant> last_words() const {
+    const std::optional<Instant> at = callbacks.last_words ? callbacks.last_words() : std::nullopt;
+    return at && IoLoop::now() - *at < kLately ? at : std::nullopt;
+  }
   std::vector<ProcessInfo> below();     // living processes of it, less the leader
   std::vector<ProcessInfo> unkilled();  // what is left of kill_scope
   void watch();
@@ -112,7 +124,7 @@ struct WorkerProcess::State : std::enable_shared_from_this<WorkerProcess::State>
   void never_started(SpawnResult result);
   void look_at_status_later();
   void read_status();
-  void tell_ended(WorkerExit exit);
+  void tell_ended(WorkerExit exit, Instant seen);
   void check_gone();
   void check_gone(const Supervisor::State::Look& seen);
   void look_again();

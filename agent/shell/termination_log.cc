@@ -33,9 +33,11 @@ bool shorten(Json& value, std::size_t excess) {
   return true;
 }
 
-// In place: nobody can rename over a mount. Blanks cover a longer text until the file is cut.
+// In place: nobody can rename over a mount. Blanks cover a longer text until the file is cut. A
+// pipe that nobody reads is not waited for.
 absl::Status write_over(const std::string& path, std::string text) {
-  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644));
+  const UniqueFd file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0644));
   struct stat info {};
   if (!file.valid() || ::fstat(file.get(), &info) != 0) {
     return absl::UnavailableError("cannot open " + path + ": " + std::strerror(errno));
@@ -43,7 +45,8 @@ absl::Status write_over(const std::string& path, std::string text) {
   const std::size_t length = text.size();
   const auto before = static_cast<std::size_t>(S_ISREG(info.st_mode) ? info.st_size : 0);
   text.resize(std::max(length, std::min(before, kTerminationBytes)), '\n');
-  const ssize_t count = ::pwrite(file.get(), text.data(), text.size(), 0);
+  const ssize_t count = S_ISREG(info.st_mode) ? ::pwrite(file.get(), text.data(), text.size(), 0)
+                                              : ::write(file.get(), text.data(), text.size());
   if (count != static_cast<ssize_t>(text.size())) {
     return absl::UnavailableError("cannot write " + path + ": " + std::strerror(errno));
   }
@@ -89,8 +92,8 @@ absl::Status TerminationLog::write(const TerminationFacts& facts) {
 
 void TerminationLog::clear() {
   struct stat info {};
-  const bool stale = !path_.empty() && ::stat(path_.c_str(), &info) == 0 &&
-                     S_ISREG(info.st_mode) && info.st_size > 0;
+  const bool stale = !path_.empty() && ::stat(path_.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+                     info.st_size > 0;
   if (written_ || stale) static_cast<void>(write_over(path_, ""));
 }
 

@@ -21,6 +21,7 @@
 #include "agent/shell/io_loop.h"
 #include "agent/shell/supervisor_state.h"
 #include "proto/base/check.h"
+#include "proto/base/failure.h"
 
 namespace muster::agent {
 
@@ -141,6 +142,33 @@ Supervisor::State::Ending Supervisor::State::leaders_that_end() const {
   return ending;
 }
 
+void Supervisor::State::gather_ends(const WorkerProcess::State& worker, const ExitStatus& status) {
+  const Evidence evidence = evidence_of(status);
+  auto [others, failing] = leaders_that_end();
+  if (end_batch.open()) {
+    if (evidence != Evidence::kReaction && end_batch.all_reactions()) end_batch.narrow(others);
+    return;
+  }
+  Duration patience = failing          ? EndBatch::kPatienceWithFailing
+                      : others.empty() ? Duration(0)
+                                       : EndBatch::kPatience;
+  const std::optional<Instant> own_words = worker.last_words();
+  for (const auto& [pid, other] : workers) {
+    if (other->has_ended || other->expected || other->spawn) continue;
+    const std::optional<Instant> words = other->last_words();
+    const bool spoke_before = words && (!own_words || *words < *own_words);
+    if (evidence == Evidence::kReaction) {
+      patience = std::max(patience, EndBatch::kPatienceWithReaction);
+    } else if (evidence == Evidence::kExit && spoke_before) {
+      patience = std::max(patience, EndBatch::kPatienceWithSpeakers);
+    } else {
+      continue;
+    }
+    others.insert(pid);
+  }
+  if (!others.empty()) end_batch.begin(std::move(others), patience);
+}
+
 bool Supervisor::State::any_other_leader_lives(pid_t than) const {
   return std::any_of(workers.begin(), workers.end(), [than](const auto& entry) {
     return entry.first != than && !entry.second->has_ended;
@@ -249,19 +277,18 @@ void WorkerProcess::State::read_status() {
   exit.unasked = !expected;
   const bool failed = exit.unasked && !exit.status.succeeded();
   if (failed) exit.failing = failing().value_or(0s);
-  if (!supervisor->end_batch.open() && failed) {
-    auto [others, failing] = supervisor->leaders_that_end();
-    const Duration patience = failing ? EndBatch::kPatienceWithFailing : EndBatch::kPatience;
-    if (!others.empty()) supervisor->end_batch.begin(std::move(others), patience);
-  }
-  const Instant began = IoLoop::now() - exit.failing;
-  supervisor->end_batch.add(leader, exit.status, began, [weak = weak_from_this(), exit] {
+  if (failed) supervisor->gather_ends(*this, exit.status);
+  const Instant now = IoLoop::now();
+  const Instant began = exit.failing > 0s ? now - exit.failing : last_words().value_or(now);
+  supervisor->end_batch.add(leader, exit.status, began, [weak = weak_from_this(), exit, now] {
     const auto self = weak.lock();
-    if (self && !self->closed) self->tell_ended(exit);
+    if (self && !self->closed) self->tell_ended(exit, now);
   });
 }
 
-void WorkerProcess::State::tell_ended(WorkerExit exit) {
+void WorkerProcess::State::tell_ended(WorkerExit exit, Instant seen) {
+  // Other nodes did not wait.
+  if (exit.unasked && !exit.status.succeeded()) exit.failing += IoLoop::now() - seen;
   exit.order = supervisor->next_order++;
   end_told = true;
   if (callbacks.ended) callbacks.ended(exit);

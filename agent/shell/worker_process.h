@@ -43,7 +43,8 @@ struct WorkerExit {
   int wait_status = 0;
   std::uint64_t order = 0;  // rises over all workers of the Supervisor: who ended first
   bool unasked = false;     // nobody had asked for it: see WorkerProcess::expect_end
-  Duration failing{0};      // how long before the end was seen its failure began, as it says itself
+  // How long ago its failure began: since the end was seen, and before that as it says itself.
+  Duration failing{0};
   Duration run{0};
   std::uint64_t max_rss_bytes = 0;
 };
@@ -65,6 +66,8 @@ struct WorkerCallbacks {
   std::function<void(pid_t, std::string)> unkillable;
   // Asked, not told: for how long it has been failing, as it says itself; may be empty.
   std::function<std::optional<Duration>()> failing;
+  // The same: when it last wrote to stderr, as far as that was read.
+  std::function<std::optional<Instant>()> last_words;
 };
 
 class WorkerProcess;

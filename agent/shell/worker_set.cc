@@ -173,6 +173,9 @@ WorkerCallbacks WorkerSet::State::callbacks_of(const std::shared_ptr<Life>& life
     if (one) parts.happened(WorkerUnkillable{one->plan.local_rank, pid, std::move(state)});
   };
   callbacks.failing = [path = life->paths.error_file] { return failing_for(path); };
+  callbacks.last_words = [this, local_rank = life->plan.local_rank] {
+    return parts.console.last_words(local_rank);
+  };
   return callbacks;
 }
 

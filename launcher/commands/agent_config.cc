@@ -191,6 +191,7 @@ agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guard
   agent::RunnerOptions runner;
   runner.start = guarded.start;
   runner.guardian = guarded.guardian;
+  runner.guard_page = guarded.page;
   runner.program = plan.program.path;
   runner.console = console_config(plan);
   runner.standard_input.all = options.stdin_choice == StdinChoice::kAll;

@@ -2,7 +2,9 @@
 //
 // `muster run`: everything that can be refused is refused here, before the first fork; then the
 // process splits into guardian and agent.
+#include <algorithm>
 #include <csignal>
+#include <optional>
 #include <unistd.h>
 #include <utility>
 
@@ -153,6 +155,16 @@ class HeldSignals {
   sigset_t before_{};
 };
 
+// From the first signal to the end of an agent that does not end by itself: the stop budget, what a
+// hosting one gives the others to hear of it, and some more. With --linger the job's end is waited
+// for.
+std::optional<Duration> guardians_limit(const RunOptions& options) {
+  constexpr Duration kFarewell = 10s;
+  constexpr Duration kMore = 5s;
+  if (options.policy.linger) return std::nullopt;
+  return options.stop_budget + std::max(options.policy.node_timeout, kFarewell) + kMore;
+}
+
 // What jobs whose guardian and agent were killed in one instant could not remove themselves.
 void clear_up_after_the_killed(const RunPlan& plan, const std::string& registry) {
   sweep_registry(registry);
@@ -240,6 +252,7 @@ int run_command(const Words& words) {
   plan.scratch = plan.folder + "/w";
   plan.cgroup = agent::choose_job_cgroup(plan.folder);
   const std::string registry = registry_path(plan.environment);
+  bool killed = false;
   const int code = agent::run_guarded(
       [&](agent::Guarded guarded) {
         guarded.start.mask = held.before();
@@ -247,13 +260,15 @@ int run_command(const Words& words) {
       },
       {.meanwhile = [&] { clear_up_after_the_killed(plan, registry); },
        .more = signals,
+       .limit = guardians_limit(plan.options),
        .killed =
-           [&](const std::string& why) {
-             note_early_end(plan, {agent::kAgentKilledExitCode, why});
+           [&](int exit_code, const std::string& why) {
+             killed = true;
+             note_early_end(plan, {exit_code, why});
            }});
   agent::remove_job_folder(plan.folder, plan.cgroup);
   // An agent that was killed has left its entry.
-  if (code == agent::kAgentKilledExitCode) sweep_registry(registry);
+  if (killed) sweep_registry(registry);
   return code;
 }
 

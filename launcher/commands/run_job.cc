@@ -63,10 +63,13 @@ class RunJob {
     if (options_.console == ConsoleChoice::kPty && !is_forwarded(SIGWINCH)) {
       signals.push_back(SIGWINCH);
     }
-    signals_.emplace(loop_.context(), signals, [this](const agent::SignalInfo& info) {
-      const bool typed = info.signal == SIGTSTP && info.code == SI_KERNEL;  // ^Z
-      if (!typed || agent::has_job_control()) on_signal(info.signal);
-    });
+    signals_.emplace(
+        loop_.context(), signals,
+        [this](const agent::SignalInfo& info) {
+          const bool typed = info.signal == SIGTSTP && info.code == SI_KERNEL;  // ^Z
+          if (!typed || agent::has_job_control()) on_signal(info.signal);
+        },
+        &guarded_.page->heard);
     if (options_.standalone) {
       server_ = *make_server();  // keeps no journal, so nothing can be wrong with it
       start_agent();
@@ -117,9 +120,10 @@ class RunJob {
     probe.say = [this](const std::string& line) {
       if (!options_.quiet) say(line);
     };
-    guardian_.emplace(loop_.context(), guarded_.guardian, [this](const std::string& reason) {
-      end_before_agent({kExitInternal, reason});
-    });
+    guardian_.emplace(loop_.context(), guarded_.guardian, guarded_.page,
+                      [this](const std::string& reason) {
+                        end_before_agent({kExitInternal, reason});
+                      });
     probe_.emplace(loop_.context(), std::move(probe));
     probe_->start([this](ProbeResult result) {
       probe_.reset();
@@ -342,7 +346,7 @@ class RunJob {
   // The agent, which did so far, is gone.
   void watch_guardian() {
     guardian_watch_ = std::make_unique<agent::GuardianWatch>(
-        loop_.context(), guarded_.guardian, [this](const std::string& reason) {
+        loop_.context(), guarded_.guardian, guarded_.page, [this](const std::string& reason) {
           if (leaving_) return;
           leaving_ = true;
           say(reason);

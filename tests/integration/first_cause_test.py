@@ -135,6 +135,37 @@ class Connected(MusterCase):
                 self.assertRegex(text, r"first cause: rank \d+")
 
 
+    def test_of_aborts_the_one_is_named_whose_last_words_came_first(self):
+        # As an assertion that fails does, and a watchdog that sees a peer go.
+        program = CONNECTED.replace("    os.kill(os.getpid(), -end)\n", """
+    print("assertion failed: no such shard", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), -end)
+""").replace("line.recv(1)\n", """line.recv(1)
+print("connection closed by peer", file=sys.stderr, flush=True)
+""")
+        for number in range(ROUNDS):
+            culprit = number % RANKS
+            with self.subTest(number=number, culprit=culprit):
+                rank, code, text = self.blamed(culprit, -signal.SIGABRT, number, program)
+                self.assertEqual((rank, code), (culprit, 134), text)
+                self.assertIn("| assertion failed: no such shard", text)
+
+    def test_an_exception_is_named_and_not_who_aborts_while_its_interpreter_ends(self):
+        program = CONNECTED.replace("        os._exit(end)\n", """
+        import atexit
+        atexit.register(time.sleep, 0.05)
+        for peer in peers:
+            peer.close()
+        raise ValueError("no such shard")
+""")
+        for number in range(ROUNDS):
+            culprit = number % RANKS
+            with self.subTest(number=number, culprit=culprit):
+                rank, code, text = self.blamed(culprit, 1, number, program)
+                self.assertEqual((rank, code), (culprit, 1), text)
+                self.assertIn("| ValueError: no such shard", text)
+
+
 class CoreDump(MusterCase):
     def test_a_core_dump_is_told(self):
         with open("/proc/sys/kernel/core_pattern", encoding="utf-8") as file:

@@ -111,6 +111,20 @@ class Frozen(LeftCase):
         self.gone([agent])
         self.nothing_left(job, pids)
 
+    def test_stopped_agent_and_three_signals(self):
+        # Nobody is there to act on them but the guardian.
+        job, pids = self.started()
+        self.freeze(job.agent())
+        until(lambda: self.told_to_end(job), "the end")
+        self.assertEqual(job.code(), 128 + signal.SIGTERM, job.err)
+        self.assertIn("did not act on SIGTERM", job.err)
+        self.nothing_left(job, pids)
+
+    @staticmethod
+    def told_to_end(job):
+        job.signal(signal.SIGTERM)
+        return job.popen.poll() is not None
+
     def test_stopped_guardian(self):
         job, pids = self.started()
         self.freeze(job.pid)

@@ -42,6 +42,12 @@ class TerminationLog(MusterCase):
         self.assertIn("some last words", last["first_cause"]["stderr_tail"])
         self.assertTrue(last["run"])
 
+    def test_a_pipe_that_nobody_reads_holds_nobody_up(self):
+        os.mkfifo(self.log)
+        job = self.start("[ $RANK = 0 ] && exit 3\nexec sleep 1000\n")
+        self.assertEqual(job.code(), 3, job.err)
+        self.assertIn("termination log: cannot open", job.err)
+
     def test_an_end_before_there_is_an_agent_is_told(self):
         missing = self.path("not.there")
         log = {"MUSTER_TERMINATION_LOG": self.log}

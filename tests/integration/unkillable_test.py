@@ -5,6 +5,7 @@
 A process in a frozen control group of version 1 is in state D, and SIGKILL waits until it is
 thawed: as with one that waits for a disk or a driver. Only root can make one.
 """
+import json
 import os
 import signal
 import sys
@@ -86,7 +87,7 @@ class Unkillable(MusterCase):
         """The job ends with 77 for `pid` in state D, within `budget` seconds of `start`."""
         self.assertEqual(job.code(), 77, job.err)
         took = time.monotonic() - start
-        self.assertRegex(job.err, rf"muster: process {pid} of rank 0 cannot be killed "
+        self.assertRegex(job.err, rf"process {pid} of rank 0 cannot be killed "
                                   r"\(state D\); this node is unfit\n")
         self.assertTrue(alive(pid))
         # As with ends_soon: the flags promise their time on a machine that is not overloaded.
@@ -118,14 +119,43 @@ class Unkillable(MusterCase):
     def test_after_a_failure(self):
         # No budget: five seconds for SIGKILL, which are waited for once.
         job = self.run_job("--standalone", "--nproc-per-node", "2", "--stop-grace", "1s",
+                           "--termination-log", self.path("termination"),
                            self.script("[ $RANK = 0 ] && exec sleep 1000\n"
-                                       "while [ ! -e go ]; do sleep 0.01; done; exit 3\n"))
+                                       "while [ ! -e go ]; do sleep 0.01; done\n"
+                                       "echo because >&2; exit 3\n"))
         self.until_event(job, "generation_running")
         pid = self.events(job, "worker_started", rank=0)[0]["pid"]
         self.freeze(pid)
         start = time.monotonic()
         open(self.path("go"), "w", encoding="utf-8").close()
         self.unfit(job, pid, 1 + 5 + 3, start)
+        # The failure that brought it up is explained all the same.
+        self.assertRegex(job.err, r"muster: job \S+ failed on node \S+\n  process \d+ of rank 0 cannot "
+                                  r"be killed \(state D\); this node is unfit\n"
+                                  r"  first cause: rank 1 \(.*\): exit code 3\n"
+                                  r"  last lines of its stderr:\n    \| because\n"
+                                  r"  exit code: 77\n")
+        self.assertEqual(job.err.count("this node is unfit"), 1, job.err)
+        with open(self.path("termination"), encoding="utf-8") as file:
+            written = json.load(file)
+        self.assertEqual(written["exit_code"], 77)
+        self.assertEqual(written["first_cause"]["rank"], 1)
+
+    def test_an_agent_in_that_state_leaves_no_worker(self):
+        # A loop that sits in a dead file system: three signals, and the guardian acts for it.
+        job = self.run_job("--standalone", "--nproc-per-node", "2",
+                           self.script("trap '' TERM; while :; do sleep 0.1; done\n"))
+        self.until_event(job, "generation_running")
+        pids = [event["pid"] for event in self.events(job, "worker_started")]
+        agent = job.agent()
+        self.freeze(agent)
+        for _ in range(3):
+            job.signal(signal.SIGTERM)
+            time.sleep(0.15)  # closer together they count as one
+        self.assertEqual(job.code(), 128 + signal.SIGTERM, job.err)
+        self.assertIn(f"the agent (pid {agent}) did not act on SIGTERM nor on SIGKILL", job.err)
+        self.assertEqual([pid for pid in pids if alive(pid)], [])
+        self.next_start(agent)
 
     def test_a_thread_that_hangs_when_the_first_is_dead(self):
         with open(self.path("thread.py"), "w", encoding="utf-8") as file:

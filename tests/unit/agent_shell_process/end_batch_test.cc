@@ -56,6 +56,19 @@ TEST_CASE_METHOD(Fixture, "among equals the one is first whose failure began fir
   CHECK(told == Pids{3, 4, 2});
 }
 
+TEST_CASE_METHOD(Fixture, "reactions wait for everybody until an end comes that is none") {
+  batch.begin({2, 3, 4});
+  add(2, by(6));
+  CHECK(batch.all_reactions());
+  add(3, code(1));
+  CHECK_FALSE(batch.all_reactions());
+  batch.narrow({4});
+  CHECK(told.empty());
+  add(4, by(6));
+  CHECK(told == Pids{3, 2, 4});
+  CHECK(batch.all_reactions());  // of the next one
+}
+
 TEST_CASE_METHOD(Fixture, "one that does not come holds the others up for a moment only") {
   batch.begin({4});
   add(2, by(6));

@@ -64,7 +64,7 @@ int run_agent(const Guarded& guarded, const TempFolder& folder) {
   request.spawn.start = guarded.start;
   const auto worker = supervisor.start(request, {});
   write_text(folder.path("worker"), std::to_string(worker->pid()));
-  const GuardianWatch watch(loop.context(), guarded.guardian,
+  const GuardianWatch watch(loop.context(), guarded.guardian, guarded.page,
                             [&](const std::string&) { loop.stop(); });
   loop.run();
   return 76;
@@ -142,6 +142,65 @@ TEST_CASE("a stopped agent does not keep its workers when the guardian ends it")
   CHECK_FALSE(is_running(family.daemon));
 }
 
+// One whose loop hangs as soon as its worker has left a daemon.
+int run_hanging_agent(const Guarded& guarded, const TempFolder& folder) {
+  write_text(folder.path("agent"), std::to_string(::getpid()));
+  IoLoop loop;
+  Supervisor supervisor(loop.context());
+  WorkerRequest request = probe_request({"daemon", folder.path("daemon"), "stay"});
+  request.spawn.start = guarded.start;
+  const auto worker = supervisor.start(request, {});
+  write_text(folder.path("worker"), std::to_string(worker->pid()));
+  for (;;)
+    ::pause();
+}
+
+Family start_hanging_family(const TempFolder& folder) {
+  Family family;
+  family.guardian = start_guardian(
+      folder, [&folder](const Guarded& guarded) { return run_hanging_agent(guarded, folder); });
+  REQUIRE(wait_until([&] {
+    family.agent = read_pid(folder.path("agent"));
+    family.worker = read_pid(folder.path("worker"));
+    family.daemon = read_pid(folder.path("daemon"));
+    return family.agent != 0 && family.worker != 0 && family.daemon != 0;
+  }));
+  return family;
+}
+
+TEST_CASE("an agent that hangs has its thread kill everything when the guardian is killed") {
+  REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+  const TempFolder folder;
+  const Family family = start_hanging_family(folder);
+  ::kill(family.guardian, SIGKILL);
+  CHECK(WTERMSIG(wait_for(family.guardian)) == SIGKILL);
+  CHECK(WEXITSTATUS(wait_for(family.agent)) == 70);
+  CHECK_FALSE(is_running(family.worker));
+  CHECK_FALSE(is_running(family.daemon));
+  CHECK(read_text(folder.path("err")) ==
+        "muster: the guardian of this agent is gone, and the agent hangs; its workers were "
+        "killed\n");
+}
+
+TEST_CASE("an agent that hangs is ended by the third signal, with everything below it") {
+  const TempFolder folder;
+  const Family family = start_hanging_family(folder);
+  int status = 0;
+  const auto ended = [&] { return ::waitpid(family.guardian, &status, WNOHANG) != 0; };
+  // Again and again: those that come close together are one.
+  REQUIRE(wait_until([&] {
+    ::kill(family.guardian, SIGTERM);
+    return ended();
+  }));
+  CHECK(WEXITSTATUS(status) == 128 + SIGTERM);
+  CHECK_FALSE(is_running(family.worker));
+  CHECK_FALSE(is_running(family.daemon));
+  CHECK(read_text(folder.path("err")) ==
+        "muster: the agent (pid " + std::to_string(family.agent) +
+            ") did not act on SIGTERM: it hangs, in a file system perhaps; its workers were "
+            "killed\n");
+}
+
 TEST_CASE("what an agent leaves behind at a normal end is cleared away") {
   const TempFolder folder;
   const pid_t guardian = start_guardian(folder, [&](const Guarded&) {
@@ -166,7 +225,7 @@ int wait_for_signal(const Guarded& guarded, const TempFolder& folder) {
                             code = 100 + info.signal;
                             loop.stop();
                           });
-  const GuardianWatch lost(loop.context(), guarded.guardian,
+  const GuardianWatch lost(loop.context(), guarded.guardian, guarded.page,
                            [&](const std::string&) { loop.stop(); });
   write_text(folder.path("ready"), "1");
   loop.run();
