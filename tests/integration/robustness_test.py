@@ -174,16 +174,15 @@ class Forks(MusterCase):
         self.assertEqual(codes[-1], 0, codes)
         self.assertIn(70, codes)
 
-
     def test_logs_without_a_thread_to_write_them(self):
-        # Guardian, agent and worker: the agent gets no thread.
+        # Guardian, agent, its stand-in and the worker: output gets no thread.
         if os.getuid() != 0:
             self.skipTest("root is needed to become a user without processes")
         for path in (self.folder, self.scratch):
             os.chmod(path, 0o777)
         script = self.script("exec seq 200000\n")
         job = Process(self, ["setpriv", "--reuid", "64239", "--clear-groups", "prlimit",
-                             "--nproc=3", MUSTER, "run", "--standalone", "--log-dir",
+                             "--nproc=4", MUSTER, "run", "--standalone", "--log-dir",
                              self.path("logs"), "-r", "3", script],
                       environment={"ASAN_OPTIONS": "detect_leaks=0"})
         self.assertEqual(job.code(), 0, job.err)
