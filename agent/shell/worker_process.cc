@@ -144,11 +144,10 @@ Supervisor::State::Ending Supervisor::State::leaders_that_end() const {
 
 void Supervisor::State::gather_ends(const WorkerProcess::State& worker, const ExitStatus& status) {
   const Evidence evidence = evidence_of(status);
+  const bool narrows = evidence != Evidence::kReaction && end_batch.all_reactions();
+  if (end_batch.open() && !narrows) return;
   auto [others, failing] = leaders_that_end();
-  if (end_batch.open()) {
-    if (evidence != Evidence::kReaction && end_batch.all_reactions()) end_batch.narrow(others);
-    return;
-  }
+  if (end_batch.open()) return end_batch.narrow(others);
   Duration patience = failing          ? EndBatch::kPatienceWithFailing
                       : others.empty() ? Duration(0)
                                        : EndBatch::kPatience;
