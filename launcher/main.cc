@@ -7,6 +7,7 @@
 
 #include "launcher/commands/commands.h"
 #include "launcher/commands/options.h"
+#include "launcher/commands/shell_completion.h"
 #include "launcher/commands/text.h"
 #include "proto/base/nearest.h"
 #include "proto/process/standard_descriptors.h"
@@ -49,9 +50,19 @@ constexpr std::string_view kHelp =
     "  restart      begin a new generation of a job\n"
     "  chaos        check a plan of faults for `muster run --chaos`\n"
     "  version      the version\n"
+    "  completion   flags by the Tab key: source <(muster completion bash), or zsh\n"
+    "  manual       the manual page of `muster run`: muster manual | man -l -\n"
     "\n"
     "`muster COMMAND --help` shows its flags and examples. To begin with:\n"
     "  muster run --standalone --nproc-per-node 2 -- sh -c 'echo rank $RANK of $WORLD_SIZE'\n";
+
+std::vector<std::string> command_names() {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands)
+    names.emplace_back(command.name);
+  names.insert(names.end(), {"version", "completion", "manual", "help"});
+  return names;
+}
 
 int no_command(const std::string& word) {
   for (const char* later : kLater) {
@@ -66,14 +77,15 @@ int no_command(const std::string& word) {
                                                           "'; did you mean `muster run ", word,
                                                           program ? "`?" : " ...`?"));
   }
-  std::vector<std::string> names{"version", "help"};
-  for (const Command& command : kCommands)
-    names.emplace_back(command.name);
-  const std::string near = muster::nearest(word, names);
+  const std::string near = muster::nearest(word, command_names());
   return muster::launcher::refuse(
       muster::launcher::cat("unknown command '", word, "'",
                             near.empty() ? "; `muster --help` lists them"
                                          : muster::launcher::cat("; did you mean ", near, "?")));
+}
+
+int print_all(std::string_view text) {
+  return muster::launcher::print(text) ? 0 : 1;
 }
 
 int version_command(const Words& words) {
@@ -84,7 +96,34 @@ int version_command(const Words& words) {
   return muster::launcher::print("muster " MUSTER_VERSION "\n") ? 0 : 1;
 }
 
+int completion_command(const Words& words) {
+  const std::string shell = words.empty() ? "" : words[0];
+  if (words.size() > 1) return muster::launcher::refuse_surplus("completion", words[1]);
+  if (shell == "bash") return print_all(muster::launcher::bash_completion(command_names()));
+  if (shell == "zsh") return print_all(muster::launcher::zsh_completion(command_names()));
+  constexpr std::string_view kUse =
+      "Usage: muster completion bash|zsh\n"
+      "\n"
+      "Prints a script that completes muster's commands and the flags of `muster run`. For this\n"
+      "shell: source <(muster completion bash). For all to come, in ~/.bashrc or ~/.zshrc.\n";
+  if (shell == "--help" || shell == "-h") return print_all(kUse);
+  return muster::launcher::refuse(shell.empty()
+                                      ? "completion: for which shell, bash or zsh?"
+                                      : muster::launcher::cat("completion: no script for '", shell,
+                                                              "'; there are bash and zsh"));
+}
+
+int manual_command(const Words& words) {
+  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
+    return print_all("Usage: muster manual\n\nPrints muster-run(1): muster manual | man -l -\n");
+  }
+  if (!words.empty()) return muster::launcher::refuse_surplus("manual", words[0]);
+  return print_all(muster::launcher::run_manual(MUSTER_VERSION));
+}
+
 int run_command(const std::string& name, const Words& words) {
+  if (name == "completion") return completion_command(words);
+  if (name == "manual") return manual_command(words);
   if (name == "version" || name == "--version") return version_command(words);
   for (const Command& command : kCommands) {
     if (name == command.name) return command.run(words);
