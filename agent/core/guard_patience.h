@@ -18,28 +18,32 @@ class GuardPatience {
  public:
   // Two signals within it are one: a terminal may deliver a key twice.
   static constexpr Duration kTogether = 100ms;
-  // The third signal kills. So long for the agent to take it, which does that itself.
+  // The third signal kills, which the agent does itself. It is killed if it takes none of the
+  // signals that it has not taken for so long.
   static constexpr Duration kHearing = 1s;
+  // Signals that wait become one in the kernel: what the agent is short of is sent again, this
+  // often.
+  static constexpr Duration kAgain = 150ms;
+
+  enum class Order : std::uint8_t { kWait, kSendAgain, kKill };
 
   // `limit`: from the first signal to the agent's end; nullopt: it may take for ever.
   explicit GuardPatience(std::optional<Duration> limit) : limit_(limit) {}
 
-  // A signal to stop has arrived; `heard`: signals that the agent has taken so far. `passed_on`: it
-  // has not had this one yet; else it may, from who sent it to both.
-  void told(Instant now, std::uint32_t heard, bool passed_on);
-  // When to ask over() again; nullopt: nothing to wait for.
+  // A signal to stop has arrived; `heard`: how many the agent has taken so far.
+  void told(Instant now, std::uint32_t heard);
+  // When to ask again; nullopt: nothing to wait for.
   std::optional<Instant> deadline() const;
-  // Whether the agent is to be killed.
-  bool over(Instant now, std::uint32_t heard);
+  Order look(Instant now, std::uint32_t heard);
 
  private:
   std::optional<Duration> limit_;
-  int signals_ = 0;
+  std::uint32_t signals_ = 0;
   std::optional<Instant> last_;
   std::optional<Instant> end_;
-  std::uint32_t heard_ = 0;            // at the last signal
-  std::uint32_t unheard_ = 0;          // still so many: it has not taken the last one
-  std::optional<Instant> hear_until_;  // the third, or a later one
+  std::optional<Instant> look_at_;  // from the third on, until the agent has taken as many
+  Instant took_at_;                 // it took one
+  std::uint32_t heard_ = 0;
 };
 
 }  // namespace muster::agent

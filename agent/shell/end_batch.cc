@@ -16,6 +16,7 @@ struct EndBatch::State : std::enable_shared_from_this<EndBatch::State> {
   struct End {
     int rank = 0;  // less is told first
     Instant began;
+    std::optional<Instant> spoke;
     std::function<void()> tell;
   };
 
@@ -31,6 +32,14 @@ struct EndBatch::State : std::enable_shared_from_this<EndBatch::State> {
     timer.cancel();
     waits_for.clear();
     std::vector<End> told = std::exchange(ends, {});
+    // Words of some say nothing about those that are silent.
+    std::set<int> silent;
+    for (const End& end : told) {
+      if (!end.spoke) silent.insert(end.rank);
+    }
+    for (End& end : told) {
+      if (!silent.contains(end.rank)) end.began = *end.spoke;
+    }
     std::stable_sort(told.begin(), told.end(), [](const End& a, const End& b) {
       return std::tie(a.rank, a.began) < std::tie(b.rank, b.began);
     });
@@ -69,13 +78,14 @@ void EndBatch::narrow(const std::set<pid_t>& waits_for) {
   std::erase_if(state_->waits_for, [&](pid_t pid) { return !waits_for.contains(pid); });
 }
 
-void EndBatch::add(pid_t pid, const ExitStatus& status, Instant began, std::function<void()> tell) {
+void EndBatch::add(pid_t pid, const ExitStatus& status, Instant began, std::optional<Instant> spoke,
+                   std::function<void()> tell) {
   if (!state_->open) return tell();
   state_->waits_for.erase(pid);
   // A success is nobody's cause: it comes last.
   const int rank = status.succeeded() ? 3 : static_cast<int>(evidence_of(status));
   state_->all_reactions &= !status.succeeded() && evidence_of(status) == Evidence::kReaction;
-  state_->ends.push_back({rank, began, std::move(tell)});
+  state_->ends.push_back({rank, began, spoke, std::move(tell)});
   if (state_->waits_for.empty()) state_->close();
 }
 

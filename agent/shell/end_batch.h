@@ -7,8 +7,8 @@
 // for, whoever is on the way out already is waited for, and of all those the one with the best
 // evidence is told first: the kernel's signal for a crash, then an exit, then what is most often
 // the reaction to another's end (an abort, SIGPIPE). Among equals it is the one whose failure began
-// first: when it wrote its error file, for it may take its time to end after that, or else when it
-// said its last words on stderr, or else when its end was seen.
+// first: when it wrote its error file, for it may take its time to end after that, or else when its
+// end was seen; and where all of them had last words on stderr, who had them first.
 //
 // An interpreter closes its sockets long before it ends. So a reaction waits for everybody, whoever
 // it was a reaction to, and an exit for those that had last words before it had.
@@ -18,6 +18,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sys/types.h>
 #include <utility>
@@ -54,8 +55,10 @@ class EndBatch {
   bool all_reactions() const;
   // Only these are waited for still. REQUIRES: open.
   void narrow(const std::set<pid_t>& waits_for);
-  // `tell` is called once, later or in here, in its turn. `began`: when its failure did.
-  void add(pid_t pid, const ExitStatus& status, Instant began, std::function<void()> tell);
+  // `tell` is called once, later or in here, in its turn. `began`: when its failure did. `spoke`:
+  // when it said its last words, or that it fails; nullopt: not lately.
+  void add(pid_t pid, const ExitStatus& status, Instant began, std::optional<Instant> spoke,
+           std::function<void()> tell);
 
  private:
   struct State;

@@ -39,10 +39,15 @@ constexpr Duration kDyingLimit = 1s;
 // For the agent's loop to see that the guardian is gone, and for all that it does then.
 constexpr Duration kNoticeLimit = 1s;
 constexpr Duration kLossLimit = 15s;
+constexpr int kLinePatienceMs = 250;
+constexpr Duration kNotingLimit = 1s;
 
 // One write, so that the line is not torn; a closed stderr is no reason to do anything else.
 void print_line(const std::string& text) {
   const std::string line = "muster: " + text + "\n";
+  // Nor does one that nobody reads: a pipe that is ready takes a short line whole (pipe(7)).
+  pollfd ready{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&ready, 1, kLinePatienceMs) <= 0) return;
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
@@ -82,7 +87,11 @@ class Guard {
       siginfo_t info{};
       const int signal = next_signal(patience_.deadline(), info);
       if (signal > 0 && signal != SIGCHLD) pass_on(signal, info.si_code);
-      if (patience_.over(now(), page_.heard)) end_agent();
+      switch (patience_.look(now(), page_.heard)) {
+        case GuardPatience::Order::kWait: break;
+        case GuardPatience::Order::kSendAgain: ::kill(agent_, told_); break;
+        case GuardPatience::Order::kKill: end_agent(); break;
+      }
     }
     return finish();
   }
@@ -106,7 +115,7 @@ class Guard {
     const bool passed = code != SI_KERNEL || signal == SIGHUP;
     if (std::find(stops_.begin(), stops_.end(), signal) != stops_.end()) {
       if (told_ == 0) told_ = signal;
-      patience_.told(now(), page_.heard, passed);
+      patience_.told(now(), page_.heard);
     }
     if (passed) ::kill(agent_, signal);
   }
@@ -115,15 +124,30 @@ class Guard {
   void end_agent() {
     hangs_ = true;
     ::kill(agent_, SIGKILL);
+    stuck_ = !wait_for_child(kDyingLimit, [this] { return reap_until_agent_ended(); });
+  }
+
+  static bool wait_for_child(Duration limit, const std::function<bool()>& over) {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
-    for (const Instant until = now() + kDyingLimit; !reap_until_agent_ended();) {
-      stuck_ = now() >= until;
-      if (stuck_) return;
+    for (const Instant until = now() + limit; !over();) {
+      if (now() >= until) return false;
       constexpr timespec kLook{0, 50'000'000};
       ::sigtimedwait(&child, nullptr, &kLook);
     }
+    return true;
+  }
+
+  void note(int exit_code, const std::string& why) const {
+    if (!killed_) return;
+    const pid_t noting = ::fork();
+    if (noting == 0) {
+      killed_(exit_code, why);
+      ::_exit(0);
+    }
+    const auto noted = [noting] { return ::waitpid(noting, nullptr, WNOHANG) != 0; };
+    if (noting > 0 && !wait_for_child(kNotingLimit, noted)) ::kill(noting, SIGKILL);
   }
 
   // Reaps every child that ended: as process 1 nobody else would.
@@ -168,7 +192,7 @@ class Guard {
     const std::string why = why_it_ended();
     const int exit_code = hangs_ ? 128 + told_ : kAgentKilledExitCode;
     print_line(why);
-    if (killed_) killed_(exit_code, why);
+    note(exit_code, why);
     return exit_code;
   }
 

@@ -31,7 +31,7 @@ inline constexpr int kAgentKilledExitCode = 70;
 
 // What guardian and agent know of each other's loops; in memory that both have.
 struct GuardPage {
-  std::atomic<std::uint32_t> heard{0};    // signals that the agent's loop has taken
+  std::atomic<std::uint32_t> heard{0};    // signals to stop that the agent's loop has taken
   std::atomic<bool> loss_noticed{false};  // by the agent's loop: the guardian is gone
 };
 
@@ -50,7 +50,8 @@ struct Guarding {
   // From the first signal to stop to the end of an agent that is then killed; nullopt: none.
   std::optional<Duration> limit = {};
   // The agent was killed, and so was all that it had: the exit code, and why, in a line that has
-  // been printed.
+  // been printed. In a process of its own, which has a second: what killed the agent may be a file
+  // system that hangs.
   std::function<void(int exit_code, const std::string&)> killed = {};
 };
 

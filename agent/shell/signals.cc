@@ -11,6 +11,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include "proto/base/check.h"
+#include "proto/base/failure.h"
 
 namespace muster::agent {
 
@@ -97,7 +98,7 @@ struct SignalWatch::State : std::enable_shared_from_this<SignalWatch::State> {
     signalfd_siginfo info{};
     while (!closed && ::read(descriptor.native_handle(), &info, sizeof info) ==
                           static_cast<ssize_t>(sizeof info)) {
-      if (heard != nullptr) ++*heard;
+      if (heard != nullptr && is_stop_signal(static_cast<int>(info.ssi_signo))) ++*heard;
       arrived(SignalInfo{static_cast<int>(info.ssi_signo), info.ssi_code,
                          static_cast<pid_t>(info.ssi_pid)});
     }

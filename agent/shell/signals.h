@@ -59,8 +59,8 @@ struct SignalInfo {
   pid_t sender = 0;  // 0 where the kernel sent it
 };
 
-// Calls `arrived` on the io thread for every one of `signals`, and counts them in `heard`, where
-// it is given, before.
+// Calls `arrived` on the io thread for every one of `signals`, and counts those to stop in `heard`,
+// where it is given, before.
 // REQUIRES: they are blocked in every thread (take_signals).
 class SignalWatch {
  public:

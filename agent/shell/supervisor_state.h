@@ -26,7 +26,7 @@
 namespace muster::agent {
 
 // Last words: what was said longer before an end has nothing to do with it.
-inline constexpr Duration kLately = 2s;
+inline constexpr Duration kLately = 250ms;
 
 struct Supervisor::State {
   explicit State(boost::asio::io_context& context) : io(context), end_batch(context) {}

@@ -77,7 +77,8 @@ std::string termination_text(const TerminationFacts& facts) {
 
 absl::Status TerminationLog::put(const std::string& text) {
   struct stat info {};
-  const bool regular = ::stat(path_.c_str(), &info) != 0 || S_ISREG(info.st_mode);
+  // What is behind a link is written, and the link stays.
+  const bool regular = ::lstat(path_.c_str(), &info) != 0 || S_ISREG(info.st_mode);
   if (regular && write_whole(path_, text).ok()) return absl::OkStatus();
   return write_over(path_, text);
 }

@@ -147,7 +147,6 @@ void Supervisor::State::gather_ends(const WorkerProcess::State& worker, const Ex
   const bool narrows = evidence != Evidence::kReaction && end_batch.all_reactions();
   if (end_batch.open() && !narrows) return;
   auto [others, failing] = leaders_that_end();
-  if (end_batch.open()) return end_batch.narrow(others);
   Duration patience = failing          ? EndBatch::kPatienceWithFailing
                       : others.empty() ? Duration(0)
                                        : EndBatch::kPatience;
@@ -165,6 +164,7 @@ void Supervisor::State::gather_ends(const WorkerProcess::State& worker, const Ex
     }
     others.insert(pid);
   }
+  if (end_batch.open()) return end_batch.narrow(others);
   if (!others.empty()) end_batch.begin(std::move(others), patience);
 }
 
@@ -278,11 +278,13 @@ void WorkerProcess::State::read_status() {
   if (failed) exit.failing = failing().value_or(0s);
   if (failed) supervisor->gather_ends(*this, exit.status);
   const Instant now = IoLoop::now();
-  const Instant began = exit.failing > 0s ? now - exit.failing : last_words().value_or(now);
-  supervisor->end_batch.add(leader, exit.status, began, [weak = weak_from_this(), exit, now] {
-    const auto self = weak.lock();
-    if (self && !self->closed) self->tell_ended(exit, now);
-  });
+  const Instant began = now - exit.failing;
+  const std::optional<Instant> spoke = exit.failing > 0s ? began : last_words();
+  supervisor->end_batch.add(leader, exit.status, began, spoke,
+                            [weak = weak_from_this(), exit, now] {
+                              const auto self = weak.lock();
+                              if (self && !self->closed) self->tell_ended(exit, now);
+                            });
 }
 
 void WorkerProcess::State::tell_ended(WorkerExit exit, Instant seen) {

@@ -252,7 +252,6 @@ int run_command(const Words& words) {
   plan.scratch = plan.folder + "/w";
   plan.cgroup = agent::choose_job_cgroup(plan.folder);
   const std::string registry = registry_path(plan.environment);
-  bool killed = false;
   const int code = agent::run_guarded(
       [&](agent::Guarded guarded) {
         guarded.start.mask = held.before();
@@ -263,12 +262,11 @@ int run_command(const Words& words) {
        .limit = guardians_limit(plan.options),
        .killed =
            [&](int exit_code, const std::string& why) {
-             killed = true;
              note_early_end(plan, {exit_code, why});
            }});
   agent::remove_job_folder(plan.folder, plan.cgroup);
   // An agent that was killed has left its entry.
-  if (killed) sweep_registry(registry);
+  if (code != 0) sweep_registry(registry);
   return code;
 }
 

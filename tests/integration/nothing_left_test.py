@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Whoever is killed, stopped or fails: no process, no private file, no entry of the job stays."""
+import contextlib
 import os
 import shutil
 import signal
@@ -119,6 +120,24 @@ class Frozen(LeftCase):
         self.assertEqual(job.code(), 128 + signal.SIGTERM, job.err)
         self.assertIn("did not act on SIGTERM", job.err)
         self.nothing_left(job, pids)
+
+    def test_three_signals_end_it_too_where_nobody_reads_its_lines(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"x" * 4096)
+        os.set_blocking(writer, True)
+        job = Process(self, ["bash", "-c", f'exec "$@" 2>&{writer}', "bash", MUSTER, "run",
+                             "--standalone", "--events", self.path("events.full"),
+                             "/bin/sleep", "1000"], pass_fds=(writer,))
+        os.close(writer)
+        until(lambda: os.path.exists(self.path("events.full")) and
+              "generation_running" in self.read("events.full"), "the worker")
+        self.freeze(job.agent())
+        until(lambda: self.told_to_end(job), "the end")
+        self.assertEqual(job.code(), 128 + signal.SIGTERM)
 
     @staticmethod
     def told_to_end(job):

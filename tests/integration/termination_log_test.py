@@ -48,6 +48,14 @@ class TerminationLog(MusterCase):
         self.assertEqual(job.code(), 3, job.err)
         self.assertIn("termination log: cannot open", job.err)
 
+    def test_a_link_stays_one_and_what_it_names_is_written(self):
+        os.symlink("real", self.log)
+        job = self.start("exit 3\n")
+        self.assertEqual(job.code(), 3, job.err)
+        self.assertTrue(os.path.islink(self.log))
+        with open(self.path("real"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["exit_code"], 3)
+
     def test_an_end_before_there_is_an_agent_is_told(self):
         missing = self.path("not.there")
         log = {"MUSTER_TERMINATION_LOG": self.log}

@@ -6,6 +6,8 @@
 namespace muster::agent {
 namespace {
 
+using Order = GuardPatience::Order;
+
 constexpr Instant at(Duration since_begin) {
   return {since_begin};
 }
@@ -15,60 +17,66 @@ constexpr Instant at(Duration since_begin) {
 TEST_CASE("an agent that acts is waited for up to the limit, counted from the first signal") {
   GuardPatience patience(45s);
   CHECK_FALSE(patience.deadline());
-  patience.told(at(1s), 0, true);
+  patience.told(at(1s), 0);
   CHECK(patience.deadline() == at(46s));
-  patience.told(at(3s), 1, true);
+  patience.told(at(3s), 1);
   CHECK(patience.deadline() == at(46s));
-  CHECK_FALSE(patience.over(at(45s), 2));
-  CHECK(patience.over(at(46s), 2));
+  CHECK(patience.look(at(45s), 2) == Order::kWait);
+  CHECK(patience.look(at(46s), 2) == Order::kKill);
 }
 
-TEST_CASE("one that may take for ever is killed by the third signal if it does not take it") {
+TEST_CASE("one that may take for ever is killed by the third signal if it takes none") {
+  const std::uint32_t heard = GENERATE(0U, 1U, 2U);  // then it hangs
   GuardPatience patience(std::nullopt);
-  patience.told(at(1s), 0, true);
-  patience.told(at(2s), 0, true);
+  patience.told(at(1s), 0);
+  patience.told(at(2s), std::min(heard, 1U));
   CHECK_FALSE(patience.deadline());
-  patience.told(at(3s), 0, true);
+  patience.told(at(3s), heard);
   CHECK(patience.deadline() == at(4s));
-  CHECK_FALSE(patience.over(at(3900ms), 0));
-  CHECK(patience.over(at(4s), 0));
+  CHECK(patience.look(at(3900ms), heard) == Order::kWait);
+  CHECK(patience.look(at(4s), heard) == Order::kKill);
 }
 
-TEST_CASE("one that takes the third is trusted, until another signal finds it stuck") {
+TEST_CASE("one that has taken three is trusted, however many follow") {
   GuardPatience patience(std::nullopt);
-  patience.told(at(1s), 0, true);
-  patience.told(at(2s), 1, true);
-  patience.told(at(3s), 2, true);
-  CHECK_FALSE(patience.over(at(4s), 3));
+  for (const Duration when : {0ms, 120ms, 240ms})
+    patience.told(at(when), when == 240ms ? 2 : 1);
+  patience.told(at(1239ms), 3);  // a moment before the look
+  CHECK(patience.look(at(1240ms), 3) == Order::kWait);
   CHECK_FALSE(patience.deadline());
-  patience.told(at(9s), 3, true);
-  CHECK(patience.over(at(10s), 3));
+  patience.told(at(9s), 3);
+  CHECK_FALSE(patience.deadline());
 }
 
-TEST_CASE("one that got stuck between two signals has not taken the last") {
+TEST_CASE("what became one signal while the agent did not look is sent again") {
   GuardPatience patience(std::nullopt);
-  patience.told(at(1s), 0, true);
-  patience.told(at(2s), 1, true);
-  patience.told(at(3s), 2, true);
-  CHECK(patience.over(at(4s), 2));
+  for (const Duration when : {0ms, 120ms, 240ms})
+    patience.told(at(when), 0);
+  CHECK(patience.look(at(1240ms), 1) == Order::kSendAgain);
+  CHECK(patience.deadline() == at(1390ms));
+  CHECK(patience.look(at(1390ms), 2) == Order::kSendAgain);
+  CHECK(patience.look(at(1540ms), 3) == Order::kWait);
+  CHECK_FALSE(patience.deadline());
 }
 
-TEST_CASE(
-    "of what a terminal sends to both the agent may have taken the last before it is counted") {
+TEST_CASE("one that hangs over what is sent again is killed after all") {
   GuardPatience patience(std::nullopt);
-  patience.told(at(1s), 1, false);
-  patience.told(at(2s), 1, false);  // the second: not yet
-  patience.told(at(3s), 3, false);  // the third: already
-  CHECK_FALSE(patience.over(at(4s), 3));
-  patience.told(at(5s), 3, false);
-  CHECK(patience.over(at(6s), 3));
+  for (const Duration when : {0ms, 120ms, 240ms})
+    patience.told(at(when), 0);
+  Instant now = at(1240ms);
+  Order order = patience.look(now, 1);
+  while (order == Order::kSendAgain) {
+    now = *patience.deadline();
+    order = patience.look(now, 1);
+  }
+  CHECK(order == Order::kKill);
+  CHECK(now <= at(2400ms));
 }
 
 TEST_CASE("a key that arrives twice is one signal") {
   GuardPatience patience(std::nullopt);
-  patience.told(at(1s), 0, true);
-  patience.told(at(1050ms), 0, true);
-  patience.told(at(1090ms), 0, true);
+  for (const Duration when : {0ms, 50ms, 90ms})
+    patience.told(at(when), 0);
   CHECK_FALSE(patience.deadline());
 }
 

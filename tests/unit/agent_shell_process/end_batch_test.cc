@@ -20,7 +20,12 @@ ExitStatus code(int value) {
 
 struct Fixture {
   void add(pid_t pid, const ExitStatus& status, Duration failing = 0s) {
-    batch.add(pid, status, IoLoop::now() - failing, [this, pid] { told.push_back(pid); });
+    batch.add(pid, status, IoLoop::now() - failing, std::nullopt,
+              [this, pid] { told.push_back(pid); });
+  }
+  void add_spoken(pid_t pid, const ExitStatus& status, Duration ago) {
+    const Instant now = IoLoop::now();
+    batch.add(pid, status, now, now - ago, [this, pid] { told.push_back(pid); });
   }
   IoLoop loop;
   EndBatch batch{loop.context()};
@@ -67,6 +72,19 @@ TEST_CASE_METHOD(Fixture, "reactions wait for everybody until an end comes that 
   add(4, by(6));
   CHECK(told == Pids{3, 2, 4});
   CHECK(batch.all_reactions());  // of the next one
+}
+
+TEST_CASE_METHOD(Fixture, "last words decide where all had some, and never against silent ones") {
+  batch.begin({2, 3});
+  add_spoken(2, by(6), 10ms);
+  add_spoken(3, by(6), 40ms);
+  CHECK(told == Pids{3, 2});
+  told.clear();
+  batch.begin({2, 3, 4});
+  add(2, by(6));
+  add_spoken(3, by(6), 40ms);
+  add_spoken(4, code(1), 5ms);
+  CHECK(told == Pids{4, 2, 3});
 }
 
 TEST_CASE_METHOD(Fixture, "one that does not come holds the others up for a moment only") {
