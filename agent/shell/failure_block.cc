@@ -51,7 +51,7 @@ std::string signal_words(int number) {
 std::string ending_words(const Failure& failure) {
   const int number = failure.signal.value_or(0);
   if (number == kSigKill && !failure.torn_down) {
-    return signal_name(number) + " (killed; no out-of-memory kill was seen)";
+    return signal_name(number) + " (killed; its control group counts no out-of-memory kill)";
   }
   return signal_words(number) + (failure.core_dumped ? ", core dumped" : "");
 }

@@ -125,7 +125,8 @@ TEST_CASE("each kind of failure has its words") {
   CHECK(failure_words(failure) == "ended by SIGSEGV (invalid memory access), core dumped");
   failure.core_dumped = false;
   failure.signal = 9;
-  CHECK(failure_words(failure) == "ended by SIGKILL (killed; no out-of-memory kill was seen)");
+  CHECK(failure_words(failure) ==
+        "ended by SIGKILL (killed; its control group counts no out-of-memory kill)");
   failure.torn_down = true;  // by us
   CHECK(failure_words(failure) == "ended by SIGKILL (killed)");
   failure.kind = FailureKind::kOom;

@@ -55,8 +55,10 @@ int wait_for(pid_t pid) {
   return status;
 }
 
+enum class Loop { kRuns, kHangs };
+
 // An agent that runs one worker which leaves a daemon; when the guardian is lost it kills all.
-int run_agent(const Guarded& guarded, const TempFolder& folder) {
+int run_agent(const Guarded& guarded, const TempFolder& folder, Loop kind) {
   write_text(folder.path("agent"), std::to_string(::getpid()));
   IoLoop loop;
   Supervisor supervisor(loop.context());
@@ -64,6 +66,8 @@ int run_agent(const Guarded& guarded, const TempFolder& folder) {
   request.spawn.start = guarded.start;
   const auto worker = supervisor.start(request, {});
   write_text(folder.path("worker"), std::to_string(worker->pid()));
+  while (kind == Loop::kHangs)
+    ::pause();
   const GuardianWatch watch(loop.context(), guarded.guardian, guarded.page,
                             [&](const std::string&) { loop.stop(); });
   loop.run();
@@ -77,10 +81,10 @@ struct Family {
   pid_t daemon = 0;
 };
 
-Family start_family(const TempFolder& folder) {
+Family start_family(const TempFolder& folder, Loop kind = Loop::kRuns) {
   Family family;
   family.guardian = start_guardian(
-      folder, [&folder](const Guarded& guarded) { return run_agent(guarded, folder); });
+      folder, [&](const Guarded& guarded) { return run_agent(guarded, folder, kind); });
   REQUIRE(wait_until([&] {
     family.agent = read_pid(folder.path("agent"));
     family.worker = read_pid(folder.path("worker"));
@@ -142,36 +146,10 @@ TEST_CASE("a stopped agent does not keep its workers when the guardian ends it")
   CHECK_FALSE(is_running(family.daemon));
 }
 
-// One whose loop hangs as soon as its worker has left a daemon.
-int run_hanging_agent(const Guarded& guarded, const TempFolder& folder) {
-  write_text(folder.path("agent"), std::to_string(::getpid()));
-  IoLoop loop;
-  Supervisor supervisor(loop.context());
-  WorkerRequest request = probe_request({"daemon", folder.path("daemon"), "stay"});
-  request.spawn.start = guarded.start;
-  const auto worker = supervisor.start(request, {});
-  write_text(folder.path("worker"), std::to_string(worker->pid()));
-  for (;;)
-    ::pause();
-}
-
-Family start_hanging_family(const TempFolder& folder) {
-  Family family;
-  family.guardian = start_guardian(
-      folder, [&folder](const Guarded& guarded) { return run_hanging_agent(guarded, folder); });
-  REQUIRE(wait_until([&] {
-    family.agent = read_pid(folder.path("agent"));
-    family.worker = read_pid(folder.path("worker"));
-    family.daemon = read_pid(folder.path("daemon"));
-    return family.agent != 0 && family.worker != 0 && family.daemon != 0;
-  }));
-  return family;
-}
-
 TEST_CASE("an agent that hangs has its thread kill everything when the guardian is killed") {
   REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
   const TempFolder folder;
-  const Family family = start_hanging_family(folder);
+  const Family family = start_family(folder, Loop::kHangs);
   ::kill(family.guardian, SIGKILL);
   CHECK(WTERMSIG(wait_for(family.guardian)) == SIGKILL);
   CHECK(WEXITSTATUS(wait_for(family.agent)) == 70);
@@ -184,7 +162,7 @@ TEST_CASE("an agent that hangs has its thread kill everything when the guardian 
 
 TEST_CASE("an agent that hangs is ended by the third signal, with everything below it") {
   const TempFolder folder;
-  const Family family = start_hanging_family(folder);
+  const Family family = start_family(folder, Loop::kHangs);
   int status = 0;
   const auto ended = [&] { return ::waitpid(family.guardian, &status, WNOHANG) != 0; };
   // Again and again: those that come close together are one.
