@@ -22,13 +22,11 @@ struct EndBatch::State : std::enable_shared_from_this<EndBatch::State> {
 
   boost::asio::steady_timer timer;
   bool open = false;
-  bool all_reactions = true;
   std::set<pid_t> waits_for;
   std::vector<End> ends;
 
   void close() {
     open = false;
-    all_reactions = true;
     timer.cancel();
     waits_for.clear();
     std::vector<End> told = std::exchange(ends, {});
@@ -70,7 +68,10 @@ void EndBatch::begin(std::set<pid_t> waits_for, Duration patience) {
 }
 
 bool EndBatch::all_reactions() const {
-  return state_->all_reactions;
+  const auto is_one = [](const State::End& end) {
+    return end.rank == static_cast<int>(Evidence::kReaction);
+  };
+  return std::all_of(state_->ends.begin(), state_->ends.end(), is_one);
 }
 
 void EndBatch::narrow(const std::set<pid_t>& waits_for) {
@@ -84,7 +85,6 @@ void EndBatch::add(pid_t pid, const ExitStatus& status, Instant began, std::opti
   state_->waits_for.erase(pid);
   // A success is nobody's cause: it comes last.
   const int rank = status.succeeded() ? 3 : static_cast<int>(evidence_of(status));
-  state_->all_reactions &= !status.succeeded() && evidence_of(status) == Evidence::kReaction;
   state_->ends.push_back({rank, began, spoke, std::move(tell)});
   if (state_->waits_for.empty()) state_->close();
 }

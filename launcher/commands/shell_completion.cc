@@ -81,6 +81,14 @@ std::string escaped(std::string_view text, std::string_view special) {
   return out;
 }
 
+// As part of a word between single quotes.
+std::string quoted(const std::string& text) {
+  std::string out;
+  for (const char c : text)
+    out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out;
+}
+
 // Up to the first end of a sentence or clause, for a line in a list.
 std::string in_short(const std::string& help) {
   return help.substr(0, help.find_first_of(";("));
@@ -164,18 +172,16 @@ std::string bash_completion(const std::vector<std::string>& commands) {
 std::string zsh_completion(const std::vector<std::string>& commands) {
   std::string flags;
   for (const Flag& flag : run_flags()) {
-    flags += cat("    '", flag.name, "[", escaped(in_short(flag.help), "[]:\\"), "]");
+    std::string spec = cat(flag.name, "[", escaped(in_short(flag.help), "[]:\\"), "]");
     if (flag.takes_value) {
       const std::vector<std::string> words = choices(flag.metavar);
-      flags += cat(":", escaped(flag.metavar, "[]:\\"), ":",
-                   !words.empty()               ? cat("(", joined(words), ")")
-                   : names_a_file(flag.metavar) ? "_files"
-                                                : "");
+      spec += cat(":", escaped(flag.metavar, "[]:\\"), ":",
+                  !words.empty()               ? cat("(", joined(words), ")")
+                  : names_a_file(flag.metavar) ? "_files"
+                                               : "");
     }
-    flags += "' \\\n";
+    flags += cat("    '", quoted(spec), "' \\\n");
   }
-  for (std::size_t at = 0; (at = flags.find("''", at)) != std::string::npos;)
-    flags.replace(at, 2, "'\\''");
   return cat(
       "#compdef muster\n"
       "# zsh completion of muster: source <(muster completion zsh)\n"

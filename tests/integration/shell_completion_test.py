@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Completion in a real bash, and the manual page through groff."""
+import shlex
 import shutil
 import subprocess
 
@@ -52,6 +53,10 @@ class ShellCompletion(MusterCase):
         self.assertTrue(script.startswith("#compdef muster\n"))
         self.assertIn("'--max-restarts[", script)
         self.assertIn(":N|auto|gpu|cpu:(auto gpu cpu)'", script)
+        flags = [line for line in script.splitlines() if line.startswith("    '--")]
+        self.assertTrue([flag for flag in flags if "'\\''" in flag], "a help with an apostrophe")
+        for flag in flags:
+            self.assertEqual(len(shlex.split(flag.removesuffix("\\"))), 1, flag)
         if shutil.which("zsh") is None:
             self.skipTest("zsh is not installed: read, not run")
         done = subprocess.run(["zsh", "-n"], input=script, capture_output=True, text=True,
