@@ -103,6 +103,27 @@ std::optional<DeviceTrouble> memory(std::string_view text) {
   return trouble;
 }
 
+// "oom-kill:constraint=CONSTRAINT_MEMCG,…,task=python3,pid=1234,uid=0"; names may hold anything.
+std::optional<std::int64_t> chosen_victim(std::string_view text) {
+  const std::size_t at = text.rfind(",pid=");
+  return at == std::string_view::npos ? std::nullopt : pid_in(text.substr(at + 1));
+}
+
+// "Memory cgroup out of memory: Killed process 1234 (python3) total-vm:…", "Out of memory: Killed
+// …"
+std::optional<std::int64_t> killed_victim(std::string_view text) {
+  const bool is_one = text.starts_with("Out of memory") || text.starts_with("Memory cgroup out of");
+  if (!is_one || !take_until(text, ": Killed process ")) return std::nullopt;
+  return take_number<std::int64_t>(text);
+}
+
+// What stands behind the head of a record: "priority,sequence,microseconds,flags[,…];message".
+std::string_view message_of(std::string_view record) {
+  const std::string_view line = record.substr(0, record.find('\n'));
+  const std::size_t at = line.find(';');
+  return at == std::string_view::npos ? "" : line.substr(at + 1);
+}
+
 // Records hold no control characters, but a line of ours must not be torn whatever they hold.
 std::string plain(std::string_view text) {
   std::string out(text.substr(0, kTextBytes));
@@ -149,6 +170,11 @@ std::optional<DeviceTrouble> parse_kernel_record(std::string_view record) {
   }
   if (trouble) trouble->at = Instant{std::chrono::microseconds(*at)};
   return trouble;
+}
+
+std::optional<std::int64_t> parse_oom_victim(std::string_view record) {
+  std::string_view text = message_of(record);
+  return take(text, "oom-kill:") ? chosen_victim(text) : killed_victim(text);
 }
 
 std::string_view xid_meaning(int number) {

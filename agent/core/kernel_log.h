@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the kernel's log says about devices when a worker fails: NVIDIA's Xid and SXid reports
-// (among them those of memory errors, ECC) and main memory that the kernel gave up. A worker that
-// lost its GPU shows an error of its library, or a signal; here stands why. Pure: text in, words
-// out.
+// What the kernel's log says when a worker fails: NVIDIA's Xid and SXid reports (among them those
+// of memory errors, ECC), main memory that the kernel gave up, and whom it killed because memory
+// ran out. A worker that lost its GPU shows an error of its library, or a signal; here stands why.
+// Pure: text in, words out.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,11 @@ struct DeviceTrouble {
 // One record of /dev/kmsg ("4,1201,5141234567,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=…"), without
 // its further lines. nullopt: about something else, or not in this form.
 std::optional<DeviceTrouble> parse_kernel_record(std::string_view record);
+
+// The pid, by the host's numbers, of a process that the record says is killed because memory ran
+// out. The kernel writes it before it sends SIGKILL, unless too many such records came just before;
+// a second one comes with the signal.
+std::optional<std::int64_t> parse_oom_victim(std::string_view record);
 
 // "GPU memory page fault, usually an invalid address in the program" for 31; empty: no common one.
 std::string_view xid_meaning(int number);

@@ -26,9 +26,10 @@ using boost::system::error_code;
 
 void AgentRunner::State::watch_world() {
   if (!options.signals.empty()) {
-    signal_watch = std::make_unique<SignalWatch>(
-        io, options.signals, [this](const SignalInfo& in) { signal_arrived(in.signal); },
-        options.guard_page != nullptr ? &options.guard_page->heard : nullptr);
+    signal_watch = std::make_unique<SignalWatch>(io, options.signals, [this](const SignalInfo& in) {
+      if (options.guard_page != nullptr && stops(in.signal)) ++options.guard_page->heard;
+      signal_arrived(in.signal);
+    });
   }
   if (options.guardian) {
     guardian_watch = std::make_unique<GuardianWatch>(

@@ -1,48 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/end_batch.h"
 
-#include <algorithm>
-#include <tuple>
+#include <map>
 #include <utility>
 
-#include "proto/base/check.h"
-#include "proto/base/failure.h"
+#include <boost/asio/steady_timer.hpp>
 
 namespace muster::agent {
 
 struct EndBatch::State : std::enable_shared_from_this<EndBatch::State> {
   explicit State(boost::asio::io_context& io) : timer(io) {}
 
-  struct End {
-    int rank = 0;  // less is told first
-    Instant began;
-    std::optional<Instant> spoke;
-    std::function<void()> tell;
-  };
-
   boost::asio::steady_timer timer;
-  bool open = false;
-  std::set<pid_t> waits_for;
-  std::vector<End> ends;
+  EndOrder order;
+  std::map<std::int64_t, std::function<void()>> tells;
+
+  void open(Duration patience) {
+    timer.expires_after(patience);
+    timer.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+      const auto state = weak.lock();
+      if (!error && state && state->order.open()) state->close();
+    });
+  }
 
   void close() {
-    open = false;
     timer.cancel();
-    waits_for.clear();
-    std::vector<End> told = std::exchange(ends, {});
-    // Words of some say nothing about those that are silent.
-    std::set<int> silent;
-    for (const End& end : told) {
-      if (!end.spoke) silent.insert(end.rank);
-    }
-    for (End& end : told) {
-      if (!silent.contains(end.rank)) end.began = *end.spoke;
-    }
-    std::stable_sort(told.begin(), told.end(), [](const End& a, const End& b) {
-      return std::tie(a.rank, a.began) < std::tie(b.rank, b.began);
-    });
-    for (const End& end : told)
-      end.tell();
+    // What is told may lead to the next batch.
+    std::map<std::int64_t, std::function<void()>> told = std::exchange(tells, {});
+    for (const std::int64_t pid : order.close())
+      told.at(pid)();
   }
 };
 
@@ -52,41 +38,16 @@ EndBatch::~EndBatch() {
   state_->timer.cancel();
 }
 
-bool EndBatch::open() const {
-  return state_->open;
-}
-
-void EndBatch::begin(std::set<pid_t> waits_for, Duration patience) {
-  MUSTER_CHECK(!state_->open && !waits_for.empty());
-  state_->open = true;
-  state_->waits_for = std::move(waits_for);
-  state_->timer.expires_after(patience);
-  state_->timer.async_wait([weak = std::weak_ptr(state_)](const boost::system::error_code& error) {
-    const auto state = weak.lock();
-    if (!error && state && state->open) state->close();
-  });
-}
-
-bool EndBatch::all_reactions() const {
-  const auto is_one = [](const State::End& end) {
-    return end.rank == static_cast<int>(Evidence::kReaction);
-  };
-  return std::all_of(state_->ends.begin(), state_->ends.end(), is_one);
-}
-
-void EndBatch::narrow(const std::set<pid_t>& waits_for) {
-  MUSTER_CHECK(state_->open);
-  std::erase_if(state_->waits_for, [&](pid_t pid) { return !waits_for.contains(pid); });
-}
-
-void EndBatch::add(pid_t pid, const ExitStatus& status, Instant began, std::optional<Instant> spoke,
+void EndBatch::add(const SeenEnd& end, bool gathers, const Others& others,
                    std::function<void()> tell) {
-  if (!state_->open) return tell();
-  state_->waits_for.erase(pid);
-  // A success is nobody's cause: it comes last.
-  const int rank = status.succeeded() ? 3 : static_cast<int>(evidence_of(status));
-  state_->ends.push_back({rank, began, spoke, std::move(tell)});
-  if (state_->waits_for.empty()) state_->close();
+  EndOrder& order = state_->order;
+  if (gathers && end.evidence && order.asks_for_others(*end.evidence)) {
+    const Duration patience = order.gather(end, others());
+    if (patience > 0s) state_->open(patience);
+  }
+  if (!order.open()) return tell();
+  state_->tells.emplace(end.pid, std::move(tell));
+  if (order.add(end)) state_->close();
 }
 
 }  // namespace muster::agent

@@ -76,6 +76,7 @@ class Guard {
         stops_(stop_signals(guarded.start)),
         patience_(guarding.limit),
         killed_(guarding.killed) {
+    stops_.insert(stops_.end(), guarding.more_stops.begin(), guarding.more_stops.end());
     sigemptyset(&waited_);
     sigaddset(&waited_, SIGCHLD);
     for (const int signal : signals)

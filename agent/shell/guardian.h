@@ -46,7 +46,8 @@ struct Guarding {
   // Runs once in the guardian while the agent starts: house work that may not cost the job time. It
   // must be short, signals wait for it.
   std::function<void()> meanwhile = {};
-  std::vector<int> more = {};  // signals that are not to end it
+  std::vector<int> more = {};        // signals that are not to end it
+  std::vector<int> more_stops = {};  // … of these, those that stop the job
   // From the first signal to stop to the end of an agent that is then killed; nullopt: none.
   std::optional<Duration> limit = {};
   // The agent was killed, and so was all that it had: the exit code, and why, in a line that has

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads the kernel's log (/dev/kmsg) for what it says about devices while a generation runs. The
-// log is often root's: where it cannot be read there is nothing to say.
+// Reads the kernel's log (/dev/kmsg) for what it says about devices, and about memory that ran out,
+// while a generation runs. The log is often root's: where it cannot be read there is nothing to
+// say.
 //
 // Thread rule: io thread only; never blocks.
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,12 +25,19 @@ class KernelLogReader {
 
   // Everything since begin(), in order.
   const std::vector<DeviceTrouble>& read();
+  // Whether the kernel says since begin() that it killed this process because memory ran out; `pid`
+  // is the host's number.
+  bool killed_for_memory(std::int64_t pid);
 
  private:
   void take(std::string_view text);
 
   UniqueFd fd_;
   std::vector<DeviceTrouble> troubles_;
+  std::set<std::int64_t> victims_;
 };
+
+// Whether this process's pids are the host's, which the kernel's log has.
+bool has_the_hosts_pids();
 
 }  // namespace muster::agent

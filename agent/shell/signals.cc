@@ -76,13 +76,11 @@ void take_signals(const StartingState& start, const std::vector<int>& signals) {
 // ------------------------------------------------------------------ SignalWatch
 
 struct SignalWatch::State : std::enable_shared_from_this<SignalWatch::State> {
-  State(boost::asio::io_context& io, std::function<void(const SignalInfo&)> callback,
-        std::atomic<std::uint32_t>* count)
-      : descriptor(io), arrived(std::move(callback)), heard(count) {}
+  State(boost::asio::io_context& io, std::function<void(const SignalInfo&)> callback)
+      : descriptor(io), arrived(std::move(callback)) {}
 
   boost::asio::posix::stream_descriptor descriptor;
   std::function<void(const SignalInfo&)> arrived;
-  std::atomic<std::uint32_t>* heard;
   bool closed = false;
 
   void wait() {
@@ -98,7 +96,6 @@ struct SignalWatch::State : std::enable_shared_from_this<SignalWatch::State> {
     signalfd_siginfo info{};
     while (!closed && ::read(descriptor.native_handle(), &info, sizeof info) ==
                           static_cast<ssize_t>(sizeof info)) {
-      if (heard != nullptr && is_stop_signal(static_cast<int>(info.ssi_signo))) ++*heard;
       arrived(SignalInfo{static_cast<int>(info.ssi_signo), info.ssi_code,
                          static_cast<pid_t>(info.ssi_pid)});
     }
@@ -106,9 +103,8 @@ struct SignalWatch::State : std::enable_shared_from_this<SignalWatch::State> {
 };
 
 SignalWatch::SignalWatch(boost::asio::io_context& io, const std::vector<int>& signals,
-                         std::function<void(const SignalInfo&)> arrived,
-                         std::atomic<std::uint32_t>* heard)
-    : state_(std::make_shared<State>(io, std::move(arrived), heard)) {
+                         std::function<void(const SignalInfo&)> arrived)
+    : state_(std::make_shared<State>(io, std::move(arrived))) {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : signals)

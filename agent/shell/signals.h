@@ -59,14 +59,12 @@ struct SignalInfo {
   pid_t sender = 0;  // 0 where the kernel sent it
 };
 
-// Calls `arrived` on the io thread for every one of `signals`, and counts those to stop in `heard`,
-// where it is given, before.
+// Calls `arrived` on the io thread for every one of `signals`.
 // REQUIRES: they are blocked in every thread (take_signals).
 class SignalWatch {
  public:
   SignalWatch(boost::asio::io_context& io, const std::vector<int>& signals,
-              std::function<void(const SignalInfo&)> arrived,
-              std::atomic<std::uint32_t>* heard = nullptr);
+              std::function<void(const SignalInfo&)> arrived);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;

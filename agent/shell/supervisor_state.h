@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The insides of Supervisor and WorkerProcess; included by worker_process.cc only.
+// The insides of Supervisor and WorkerProcess; included by supervisor.cc and worker_process.cc
+// only.
 //
 // Thread rule: io thread only.
 #pragma once
@@ -27,6 +28,8 @@ namespace muster::agent {
 
 // Last words: what was said longer before an end has nothing to do with it.
 inline constexpr Duration kLately = 250ms;
+// How long everything waits for one program to be loaded; then it is looked at now and then.
+inline constexpr Duration kSpawnPatience = 20ms;
 
 struct Supervisor::State {
   explicit State(boost::asio::io_context& context) : io(context), end_batch(context) {}
@@ -61,16 +64,8 @@ struct Supervisor::State {
   // The worker whose descent `orphan` is: by session or group, else by control group or marker.
   std::optional<pid_t> owner_of(const ProcessInfo& orphan);
   bool any_other_leader_lives(pid_t than) const;
-  // Leaders whose ends were not seen yet and which nobody asked for: on the way out, or `failing`,
-  // as they say.
-  struct Ending {
-    std::set<pid_t> leaders;
-    bool failing = false;
-  };
-  Ending leaders_that_end() const;
-  // The end of `worker` is seen: opens a batch where others may have been first, or leaves those
-  // out that cannot.
-  void gather_ends(const WorkerProcess::State& worker, const ExitStatus& status);
+  // Leaders whose ends were not seen yet and which nobody asked for.
+  std::vector<StillAlive> unasked_and_alive(pid_t than) const;
   void bound_spawns(const std::shared_ptr<WorkerProcess::State>& latest);
 };
 

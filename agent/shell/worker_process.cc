@@ -29,9 +29,6 @@ namespace {
 
 // Between two looks where /proc cannot be read for want of descriptors or memory.
 constexpr Duration kBlindPause = 50ms;
-const std::string kMarkerName = "MUSTER_RUN_DIR";
-// How long everything waits for one program to be loaded; then it is looked at now and then.
-constexpr Duration kSpawnPatience = 20ms;
 constexpr Duration kSpawnPause = 20ms;
 
 // ", traced by process 7"; empty: nobody does.
@@ -47,132 +44,6 @@ std::string tracer_words(pid_t pid) {
 }
 
 }  // namespace
-
-// ------------------------------------------------------------------ Supervisor::State
-
-std::vector<pid_t> Supervisor::State::orphans() const {
-  std::vector<pid_t> found;
-  for (const pid_t child : children_of(::getpid())) {
-    if (!workers.contains(child) && !bystanders.contains(child)) found.push_back(child);
-  }
-  return found;
-}
-
-void Supervisor::State::reap_orphans() {
-  for (const pid_t orphan : orphans()) {
-    if (::waitpid(orphan, nullptr, WNOHANG) == orphan) adopted.erase(orphan);
-  }
-}
-
-// One look for all of them: with many workers and what they leave behind, a look each time for each
-// is what a stop would be spent on.
-void Supervisor::State::children_changed() {
-  const Look seen = look();
-  // A copy: callbacks may start and destroy workers.
-  const std::map<pid_t, std::shared_ptr<WorkerProcess::State>> now = workers;
-  for (const auto& [pid, worker] : now)
-    worker->check_gone(seen);
-}
-
-Supervisor::State::Look Supervisor::State::look() {
-  Look seen;
-  const std::uint64_t misses = missed_looks();
-  reap_orphans();
-  for (const pid_t pid : orphans()) {
-    if (const auto known = adopted.find(pid); known != adopted.end()) {
-      seen.owners.insert(known->second);  // it was not to be reaped
-      continue;
-    }
-    const auto orphan = read_process(pid);
-    if (!orphan || orphan->state == 'Z' || orphan->state == 'X') continue;
-    if (const std::optional<pid_t> owner = owner_of(*orphan)) {
-      seen.owners.insert(*owner);
-    } else if (orphan->exiting) {
-      // It has lost what tells its owner, and its children are not ours yet.
-      seen.undecided = true;
-    } else {
-      seen.unowned = true;
-    }
-  }
-  seen.blind = missed_looks() != misses;
-  return seen;
-}
-
-std::optional<pid_t> Supervisor::State::owner_of(const ProcessInfo& orphan) {
-  const ProcessKey key = key_of(orphan);
-  const auto found = [&](pid_t leader) {
-    owners[key] = leader;  // it may be about to leave what tells it
-    if (orphan.parent == ::getpid()) adopted[orphan.pid] = leader;
-    return leader;
-  };
-  if (const auto known = owners.find(key); known != owners.end()) return found(known->second);
-  for (const pid_t leader : {orphan.session, orphan.group}) {
-    if (workers.contains(leader)) return found(leader);
-  }
-  const std::string groups = control_groups_of(orphan.pid);
-  const std::string entry = environment_entry(orphan.pid, kMarkerName).value_or("");
-  for (const auto& [pid, worker] : workers) {
-    const bool inside = worker->cgroup && worker->cgroup->is_among(groups);
-    if (!inside && (entry.empty() || worker->marker != entry)) continue;
-    return found(pid);
-  }
-  return std::nullopt;
-}
-
-// Each has a stack and a copy of the environment.
-void Supervisor::State::bound_spawns(const std::shared_ptr<WorkerProcess::State>& latest) {
-  constexpr std::size_t kAtOnce = 32;
-  spawns.push_back(latest);
-  if (spawns.size() <= kAtOnce) return;
-  const auto first = spawns.front().lock();
-  if (first && first->spawn) first->spawn->wait(kSpawnPatience);
-  spawns.pop_front();
-}
-
-Supervisor::State::Ending Supervisor::State::leaders_that_end() const {
-  Ending ending;
-  for (const auto& [pid, worker] : workers) {
-    if (worker->has_ended || worker->expected || worker->spawn) continue;
-    const auto process = read_process(pid);
-    const bool ends = process && (process->exiting || process->state == 'Z');
-    const bool fails = !ends && worker->failing().has_value();
-    if (ends || fails) ending.leaders.insert(pid);
-    ending.failing = ending.failing || fails;
-  }
-  return ending;
-}
-
-void Supervisor::State::gather_ends(const WorkerProcess::State& worker, const ExitStatus& status) {
-  const Evidence evidence = evidence_of(status);
-  const bool narrows = evidence != Evidence::kReaction && end_batch.all_reactions();
-  if (end_batch.open() && !narrows) return;
-  auto [others, failing] = leaders_that_end();
-  Duration patience = failing          ? EndBatch::kPatienceWithFailing
-                      : others.empty() ? Duration(0)
-                                       : EndBatch::kPatience;
-  const std::optional<Instant> own_words = worker.last_words();
-  for (const auto& [pid, other] : workers) {
-    if (other->has_ended || other->expected || other->spawn) continue;
-    const std::optional<Instant> words = other->last_words();
-    const bool spoke_before = words && (!own_words || *words < *own_words);
-    if (evidence == Evidence::kReaction) {
-      patience = std::max(patience, EndBatch::kPatienceWithReaction);
-    } else if (evidence == Evidence::kExit && spoke_before) {
-      patience = std::max(patience, EndBatch::kPatienceWithSpeakers);
-    } else {
-      continue;
-    }
-    others.insert(pid);
-  }
-  if (end_batch.open()) return end_batch.narrow(others);
-  if (!others.empty()) end_batch.begin(std::move(others), patience);
-}
-
-bool Supervisor::State::any_other_leader_lives(pid_t than) const {
-  return std::any_of(workers.begin(), workers.end(), [than](const auto& entry) {
-    return entry.first != than && !entry.second->has_ended;
-  });
-}
 
 // ------------------------------------------------------------------ WorkerProcess::State
 
@@ -276,15 +147,18 @@ void WorkerProcess::State::read_status() {
   exit.unasked = !expected;
   const bool failed = exit.unasked && !exit.status.succeeded();
   if (failed) exit.failing = failing().value_or(0s);
-  if (failed) supervisor->gather_ends(*this, exit.status);
-  const Instant now = IoLoop::now();
-  const Instant began = now - exit.failing;
-  const std::optional<Instant> spoke = exit.failing > 0s ? began : last_words();
-  supervisor->end_batch.add(leader, exit.status, began, spoke,
-                            [weak = weak_from_this(), exit, now] {
-                              const auto self = weak.lock();
-                              if (self && !self->closed) self->tell_ended(exit, now);
-                            });
+  SeenEnd end;
+  end.pid = leader;
+  if (!exit.status.succeeded()) end.evidence = evidence_of(exit.status);
+  end.seen = IoLoop::now();
+  end.began = end.seen - exit.failing;
+  end.spoke = exit.failing > 0s ? end.began : last_words();
+  const auto others = [this] { return supervisor->unasked_and_alive(leader); };
+  const auto tell = [weak = weak_from_this(), exit, seen = end.seen] {
+    const auto self = weak.lock();
+    if (self && !self->closed) self->tell_ended(exit, seen);
+  };
+  supervisor->end_batch.add(end, failed, others, tell);
 }
 
 void WorkerProcess::State::tell_ended(WorkerExit exit, Instant seen) {
@@ -458,67 +332,6 @@ void WorkerProcess::State::give_up(const std::vector<ProcessInfo>& left) {
   if (std::exchange(reported, true) || !callbacks.unkillable) return;
   const ProcessInfo one = left.empty() ? ProcessInfo{.pid = leader} : left.front();
   callbacks.unkillable(one.pid, std::string(1, one.state) + tracer_words(one.pid));
-}
-
-// ------------------------------------------------------------------ Supervisor
-
-Supervisor::Supervisor(boost::asio::io_context& io) : state_(std::make_shared<State>(io)) {
-  MUSTER_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
-  reserve_looks();
-  for (const pid_t child : children_of(::getpid()))
-    state_->bystanders.insert(child);
-  state_->child_signal = std::make_unique<SignalWatch>(
-      io, std::vector<int>{SIGCHLD}, [state = std::weak_ptr(state_)](const SignalInfo&) {
-        if (const auto alive = state.lock()) alive->children_changed();
-      });
-}
-
-Supervisor::~Supervisor() {
-  state_->closed = true;
-  state_->child_signal.reset();
-  // Workers that outlive us have no supervisor any more: nothing of them may stay.
-  const auto workers = std::exchange(state_->workers, {});
-  for (const auto& [pid, worker] : workers) {
-    worker->closed = true;
-    worker->is_gone = true;
-    boost::system::error_code ignored;
-    worker->descriptor.close(ignored);
-    worker->timer.cancel();
-    worker->looker.cancel();
-    worker->starter.cancel();
-  }
-  if (!state_->started_any) return;
-  kill_all_below_self(state_->kill_limit, state_->bystanders, state_->given_up);
-}
-
-void Supervisor::set_kill_limit(Duration limit) {
-  state_->kill_limit = limit;
-}
-
-std::unique_ptr<WorkerProcess> Supervisor::start(const WorkerRequest& request,
-                                                 WorkerCallbacks callbacks) {
-  auto worker = std::make_shared<WorkerProcess::State>(state_, std::move(callbacks));
-  worker->marker = request.marker;
-  worker->started = IoLoop::now();
-  SpawnRequest wanted = request.spawn;
-  const UniqueFd cgroup = request.cgroup ? request.cgroup->open() : UniqueFd();
-  wanted.cgroup = cgroup.get();
-  worker->spawn = Spawn::begin(wanted);
-  if (worker->spawn->pid() > 0) {
-    state_->started_any = true;
-    worker->leader = worker->spawn->pid();
-    if (worker->spawn->in_cgroup()) worker->cgroup = request.cgroup;
-    state_->workers[worker->leader] = worker;
-    boost::system::error_code error;
-    worker->descriptor.assign(worker->spawn->take_pidfd().release(), error);
-    MUSTER_CHECK(!error);
-    // Watched from now on: ends are seen in the order in which they happen, also those of workers
-    // that end while others are being started.
-    worker->watch();
-  }
-  state_->bound_spawns(worker);
-  boost::asio::post(state_->io, [worker] { worker->settle(); });
-  return std::unique_ptr<WorkerProcess>(new WorkerProcess(std::move(worker)));
 }
 
 // ------------------------------------------------------------------ WorkerProcess

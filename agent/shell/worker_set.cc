@@ -84,6 +84,7 @@ struct WorkerSet::State : std::enable_shared_from_this<WorkerSet::State> {
   void on_ended(const std::shared_ptr<Life>& life, const WorkerExit& exit);
   void on_gone(const std::shared_ptr<Life>& life);
   void could_not_start(const std::shared_ptr<Life>& life, const std::string& reason, int error);
+  bool killed_for_memory(pid_t pid);
   std::string what_the_kernel_says(const WorkerExit& exit, bool oom);
   void keep_failure(const Life& life, pid_t pid, const std::string& tail);
   void write_meta(const Life& life, pid_t pid);
@@ -103,6 +104,7 @@ struct WorkerSet::State : std::enable_shared_from_this<WorkerSet::State> {
   OomCounter oom_counter{parts.options.proc_root, parts.options.cgroup_root};
   OomLedger oom_ledger;
   KernelLogReader kernel_log;
+  const bool hosts_pids = has_the_hosts_pids();
   std::map<std::uint32_t, std::shared_ptr<Life>> lives;  // by local rank
   FaultInjector faults;                                  // last: its hooks use the others
   Generation generation = kNoGeneration;
@@ -258,7 +260,7 @@ void WorkerSet::State::on_ended(const std::shared_ptr<Life>& life, const WorkerE
   event.status = exit.status;
   const bool killed = exit.status.kind == ExitStatus::Kind::kSignaled &&
                       exit.status.value == SIGKILL && !life->kill_sent;
-  event.oom = killed && oom_ledger.claim(oom_counter.read());
+  event.oom = killed && killed_for_memory(exit.pid);
   event.order = exit.order;
   event.unasked = exit.unasked;
   event.failing = exit.failing;
@@ -287,6 +289,13 @@ void WorkerSet::State::on_ended(const std::shared_ptr<Life>& life, const WorkerE
                                last_words = std::move(last_words)] {
     if (const auto state = self.lock()) state->keep_failure(*life, pid, last_words);
   });
+}
+
+// The count is of our own control group: one that a worker made for itself below it has a count of
+// its own (version 1), but the kernel's log, where we may read it, names the process.
+bool WorkerSet::State::killed_for_memory(pid_t pid) {
+  const bool counted = oom_ledger.claim(oom_counter.read());
+  return counted || (hosts_pids && kernel_log.killed_for_memory(pid));
 }
 
 // Of devices, and of memory where the worker itself was not the victim.
@@ -346,8 +355,7 @@ void WorkerSet::start(const StartWorkers& order) {
   state.lives.clear();
   state.left = order.workers.size();
   state.oom_ledger.begin(state.oom_counter.read());
-  const DevicePlaces& devices = state.parts.options.devices;
-  if (devices.has_driver()) state.kernel_log.begin(devices.root + "/kmsg");
+  state.kernel_log.begin(state.parts.options.devices.root + "/kmsg");
   if (state.parts.options.store.generation_started) {
     state.parts.options.store.generation_started(order.generation);
   }

@@ -259,6 +259,7 @@ int run_command(const Words& words) {
       },
       {.meanwhile = [&] { clear_up_after_the_killed(plan, registry); },
        .more = signals,
+       .more_stops = more,
        .limit = guardians_limit(plan.options),
        .killed =
            [&](int exit_code, const std::string& why) {

@@ -63,13 +63,10 @@ class RunJob {
     if (options_.console == ConsoleChoice::kPty && !is_forwarded(SIGWINCH)) {
       signals.push_back(SIGWINCH);
     }
-    signals_.emplace(
-        loop_.context(), signals,
-        [this](const agent::SignalInfo& info) {
-          const bool typed = info.signal == SIGTSTP && info.code == SI_KERNEL;  // ^Z
-          if (!typed || agent::has_job_control()) on_signal(info.signal);
-        },
-        &guarded_.page->heard);
+    signals_.emplace(loop_.context(), signals, [this](const agent::SignalInfo& info) {
+      const bool typed = info.signal == SIGTSTP && info.code == SI_KERNEL;  // ^Z
+      if (!typed || agent::has_job_control()) on_signal(info.signal);
+    });
     if (options_.standalone) {
       server_ = *make_server();  // keeps no journal, so nothing can be wrong with it
       start_agent();
@@ -278,6 +275,7 @@ class RunJob {
 
   void on_signal(int signal) {
     const bool stop = is_stop(signal);
+    if (stop) ++guarded_.page->heard;
     if (phase_ != Phase::kRunning) suspend_or_resume(signal);
     switch (phase_) {
       case Phase::kLooking:

@@ -144,6 +144,26 @@ class Memory(MusterCase):
         self.assertEqual((cause["rank"], cause["kind"]), (1, "oom"), job.err)
         self.assertRegex(job.err, "(?i)memory")
 
+    def test_a_worker_killed_in_a_group_that_it_made_itself(self):
+        # Version 1 counts in that group alone; the kernel's log names the process.
+        try:
+            with open("/dev/kmsg", "rb"):
+                pass
+        except OSError as error:
+            self.skipTest(f"the kernel's log cannot be read: {error}")
+        if os.stat("/proc/self/ns/pid").st_ino != 0xEFFFFFFC:
+            self.skipTest("the kernel's log has other pids than this pid namespace")
+        nested = f"{self.group}/nested"
+        os.mkdir(nested)
+        self.addCleanup(lambda: os.path.isdir(nested) and os.rmdir(nested))
+        script = self.script("[ $RANK = 1 ] || exec sleep 60\n"
+                             f"echo $$ > {nested}/cgroup.procs\n"
+                             f"exec {sys.executable} -c 'x = bytearray(1 << 30)'\n")
+        job = self.job(script)
+        self.assertEqual(job.code(), 137, job.err)
+        cause = self.events(job, "generation_failed")[0]["first_cause"]
+        self.assertEqual((cause["rank"], cause["kind"]), (1, "oom"), job.err)
+
     def test_a_workers_child_that_the_kernel_killed_for_its_memory(self):
         child = f"{sys.executable} -c 'x = bytearray(1 << 30)'"
         script = self.script("[ $RANK = 1 ] || exec sleep 60\n"

@@ -149,13 +149,27 @@ class Unkillable(MusterCase):
         pids = [event["pid"] for event in self.events(job, "worker_started")]
         agent = job.agent()
         self.freeze(agent)
-        for _ in range(3):
-            job.signal(signal.SIGTERM)
-            time.sleep(0.15)  # closer together they count as one
+        self.three_times(job, signal.SIGTERM)
         self.assertEqual(job.code(), 128 + signal.SIGTERM, job.err)
         self.assertIn(f"the agent (pid {agent}) did not act on SIGTERM nor on SIGKILL", job.err)
         self.assertEqual([pid for pid in pids if alive(pid)], [])
         self.next_start(agent)
+
+    def test_signals_that_were_chosen_to_stop_count_as_well(self):
+        job = self.run_job("--standalone", "--signals-to-handle", "SIGUSR1", "sleep", "1000")
+        pid = self.until_event(job, "worker_started")[0]["pid"]
+        agent = job.agent()
+        os.kill(agent, signal.SIGSTOP)  # it takes none of them
+        self.three_times(job, signal.SIGUSR1)
+        self.assertEqual(job.code(), 128 + signal.SIGUSR1, job.err)
+        self.assertIn(f"the agent (pid {agent}) did not act on SIGUSR1", job.err)
+        self.assertFalse(alive(pid))
+
+    @staticmethod
+    def three_times(job, number):
+        for _ in range(3):
+            job.signal(number)
+            time.sleep(0.15)  # closer together they count as one
 
     def test_a_thread_that_hangs_when_the_first_is_dead(self):
         with open(self.path("thread.py"), "w", encoding="utf-8") as file:

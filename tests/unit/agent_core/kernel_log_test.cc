@@ -99,4 +99,23 @@ TEST_CASE("of many, a worker's own come first, each once, none that is old, and 
   CHECK(described({}).empty());
 }
 
+TEST_CASE("whom the kernel killed because memory ran out") {
+  const auto victim = [](const std::string& message) {
+    return parse_oom_victim("6,1201,5000,-;" + message + "\n");
+  };
+  CHECK(victim("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,"
+               "oom_memcg=/a,task_memcg=/a/b,task=python3,pid=32472,uid=0") == 32472);
+  CHECK(victim("oom-kill:constraint=CONSTRAINT_NONE,task=x,pid=1,uid=2,pid=77,uid=0") == 77);
+  CHECK(victim("Memory cgroup out of memory: Killed process 32472 (python3) total-vm:1kB") ==
+        32472);
+  CHECK(victim("Out of memory: Killed process 5 (a: Killed process 6 ) total-vm:1kB") == 5);
+  CHECK(victim("Out of memory (oom_kill_allocating_task): Killed process 9 (x)") == 9);
+  for (const char* other : {"python3 invoked oom-killer: gfp_mask=0xcc0, pid=5", "oom-kill:task=x",
+                            "Out of memory: Killed process python3", "Killed process 9 (x)", ""}) {
+    INFO(other);
+    CHECK_FALSE(victim(other));
+  }
+  CHECK_FALSE(parse_oom_victim("oom-kill:constraint=x,task=x,pid=5,uid=0"));  // no record
+}
+
 }  // namespace muster::agent

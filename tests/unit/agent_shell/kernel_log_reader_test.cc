@@ -28,8 +28,12 @@ TEST_CASE("the kernel's log is read from where it stood when the generation bega
     log("4,3,3000,-;NVRM: Xid (PCI:0000:1b:00): " + std::to_string(i) + ", pid=1, x\n");
   CHECK(reader.read().size() == 64);  // the last ones
   CHECK(reader.read().back().number == 199);
+  log("6,9,9000,-;Out of memory: Killed process 41 (x) total-vm:1kB\n");
+  CHECK(reader.killed_for_memory(41));
+  CHECK_FALSE(reader.killed_for_memory(42));
   reader.begin(path);
   CHECK(reader.read().empty());
+  CHECK_FALSE(reader.killed_for_memory(41));
 }
 
 }  // namespace muster::agent

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/shell/end_batch.h"
 
-#include <string>
+#include <optional>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -11,89 +11,47 @@
 namespace muster::agent {
 namespace {
 
-ExitStatus by(int signal) {
-  return {ExitStatus::Kind::kSignaled, signal, false, ""};
-}
-ExitStatus code(int value) {
-  return {ExitStatus::Kind::kExited, value, false, ""};
-}
+using Pids = std::vector<std::int64_t>;
 
 struct Fixture {
-  void add(pid_t pid, const ExitStatus& status, Duration failing = 0s) {
-    batch.add(pid, status, IoLoop::now() - failing, std::nullopt,
-              [this, pid] { told.push_back(pid); });
-  }
-  void add_spoken(pid_t pid, const ExitStatus& status, Duration ago) {
+  void add(std::int64_t pid, Evidence evidence, bool gathers = false) {
     const Instant now = IoLoop::now();
-    batch.add(pid, status, now, now - ago, [this, pid] { told.push_back(pid); });
+    batch.add(
+        {pid, evidence, now, now, std::nullopt}, gathers, [this] { return alive; },
+        [this, pid] { told.push_back(pid); });
   }
   IoLoop loop;
   EndBatch batch{loop.context()};
-  std::vector<pid_t> told;
+  std::vector<StillAlive> alive;
+  Pids told;
 };
-using Pids = std::vector<pid_t>;
 
 }  // namespace
 
 TEST_CASE_METHOD(Fixture, "an end that nobody waits with is told at once") {
-  add(1, by(6));
+  add(1, Evidence::kReaction);
   CHECK(told == Pids{1});
+  add(2, Evidence::kCrash, true);
+  CHECK(told == Pids{1, 2});
 }
 
-TEST_CASE_METHOD(Fixture, "ends wait for those on the way out, then the best evidence is first") {
-  batch.begin({4, 5});
-  add(2, by(6));
-  add(3, by(6));  // joins them, though nobody waited for it
-  add(4, code(7));
+TEST_CASE_METHOD(Fixture, "ends are told in their order once all have come") {
+  alive = {{2, true, false, std::nullopt}, {3, false, false, std::nullopt}};
+  add(1, Evidence::kReaction, true);
+  add(3, Evidence::kReaction);
   CHECK(told.empty());
-  add(5, by(11));
-  CHECK(told == Pids{5, 4, 2, 3});
-  CHECK_FALSE(batch.open());
-  add(6, code(0));
-  CHECK(told.back() == 6);
-}
-
-TEST_CASE_METHOD(Fixture, "among equals the one is first whose failure began first") {
-  batch.begin({3, 4});
-  add(2, code(1));
-  add(3, code(1), 30ms);
-  add(4, code(1), 10ms);
-  CHECK(told == Pids{3, 4, 2});
-}
-
-TEST_CASE_METHOD(Fixture, "reactions wait for everybody until an end comes that is none") {
-  batch.begin({2, 3, 4});
-  add(2, by(6));
-  CHECK(batch.all_reactions());
-  add(3, code(1));
-  CHECK_FALSE(batch.all_reactions());
-  batch.narrow({4});
-  CHECK(told.empty());
-  add(4, by(6));
-  CHECK(told == Pids{3, 2, 4});
-  CHECK(batch.all_reactions());  // of the next one
-}
-
-TEST_CASE_METHOD(Fixture, "last words decide where all had some, and never against silent ones") {
-  batch.begin({2, 3});
-  add_spoken(2, by(6), 10ms);
-  add_spoken(3, by(6), 40ms);
-  CHECK(told == Pids{3, 2});
-  told.clear();
-  batch.begin({2, 3, 4});
-  add(2, by(6));
-  add_spoken(3, by(6), 40ms);
-  add_spoken(4, code(1), 5ms);
-  CHECK(told == Pids{4, 2, 3});
+  add(2, Evidence::kCrash, true);
+  CHECK(told == Pids{2, 1, 3});
+  add(4, Evidence::kReaction);
+  CHECK(told.back() == 4);
 }
 
 TEST_CASE_METHOD(Fixture, "one that does not come holds the others up for a moment only") {
-  batch.begin({4});
-  add(2, by(6));
-  add(3, code(1));
+  alive = {{4, false, false, std::nullopt}};
+  add(2, Evidence::kReaction, true);
   CHECK(told.empty());
   REQUIRE(run_until(loop, [this] { return !told.empty(); }));
-  CHECK(told == Pids{3, 2});
+  CHECK(told == Pids{2});
 }
 
 }  // namespace muster::agent
