@@ -50,6 +50,8 @@ struct AgentConfig {
   std::vector<std::string> argv;
   bool substitute_local_rank = true;
   bool pass_local_rank = false;  // append --local-rank=N
+  // By local rank: the one device that a worker sees, as its local rank 0. Empty: they see all.
+  std::vector<std::string> own_devices;
   std::string role_name = "default";
   Environment environment;            // the agent's own, less its options, to be overlaid
   bool scheduler_strips_pmi = false;  // slurm and mpi: PMI_*, PMIX_*, OMPI_COMM_WORLD_* go
@@ -66,6 +68,7 @@ struct AgentConfig {
 
   std::uint16_t master_port_low = 20000;
   std::uint16_t master_port_high = 28999;
+  bool master_port_hold = true;  // for the whole generation; false: until workers start
   // How long workers wait for the memory that those before them had on GPUs; 0: no GPU here.
   Duration device_patience{0};
   ExitCodeMode exit_code = ExitCodeMode::kWorker;

@@ -51,6 +51,10 @@ void set_torch_variables(Environment& env, const AgentConfig& config, const Assi
   env["TORCHELASTIC_USE_AGENT_STORE"] = "False";  // rank 0 hosts the store itself
   env.try_emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   env.try_emplace("PYTHONUNBUFFERED", "1");
+  if (local_rank < config.own_devices.size()) {
+    env["LOCAL_RANK"] = "0";
+    env["CUDA_VISIBLE_DEVICES"] = config.own_devices[local_rank];
+  }
   if (limits_omp_threads(config, own.count)) env["OMP_NUM_THREADS"] = "1";
 }
 
@@ -91,7 +95,9 @@ std::vector<std::string> worker_argv(const AgentConfig& config, std::uint32_t lo
       argument.replace(at, kMacro.size(), value);
     }
   }
-  if (config.pass_local_rank) argv.push_back("--local-rank=" + value);
+  // The number by which a program chooses its device.
+  const bool own_device = local_rank < config.own_devices.size();
+  if (config.pass_local_rank) argv.push_back("--local-rank=" + (own_device ? "0" : value));
   return argv;
 }
 

@@ -161,6 +161,7 @@ void Agent::State::start_generation(std::uint16_t master_port) {
     say(Severity::kWarning, "OMP_NUM_THREADS is not set: 1 for each of the " +
                                 std::to_string(count) + " workers here; set it to choose");
   }
+  if (!config_.master_port_hold) release_port();
   act(std::move(start));
 }
 

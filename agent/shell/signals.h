@@ -30,6 +30,7 @@ struct StartingState {
   std::uint64_t ignored = 0;  // bit n - 1: signal n was ignored
   mode_t umask = 022;
   std::array<rlimit, RLIM_NLIMITS> limits{};
+  std::vector<int> kept;  // descriptors above 2 that workers get too, ascending
 
   bool was_ignored(int signal) const { return (ignored >> (signal - 1) & 1U) != 0; }
 };

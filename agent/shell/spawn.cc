@@ -97,6 +97,8 @@ std::unique_ptr<Spawn> Spawn::begin(const SpawnRequest& request) {
   plan.parent = ::getpid();
   plan.start = &state->start;
   plan.limits = state->start.limits.data();
+  plan.kept = state->start.kept.data();
+  plan.kept_count = state->start.kept.size();
   plan.changed_limits = limits_that_differ(request.start);
 
   int pidfd = -1;

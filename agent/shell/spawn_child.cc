@@ -99,6 +99,15 @@ RAW void restore_signals(ChildPlan* plan) {
   }
 }
 
+RAW void close_range(const ChildPlan* plan, unsigned first, unsigned last) {
+  if (call(SYS_close_range, first, last, 0) >= 0) return;
+  // Kernels before 5.9. All of ours are close-on-exec anyway; this is for what we inherited.
+  const rlim_t limit = plan->limits[RLIMIT_NOFILE].rlim_cur;
+  const unsigned most = limit > 65536 ? 65536 : static_cast<unsigned>(limit);
+  for (unsigned fd = first; fd <= last && fd < most; ++fd)
+    call(SYS_close, fd);
+}
+
 RAW void arrange_stdio(ChildPlan* plan) {
   int null = -1;
   for (int target = 0; target < 3; ++target) {
@@ -120,13 +129,13 @@ RAW void arrange_stdio(ChildPlan* plan) {
         source == target ? call(SYS_fcntl, target, F_SETFD, 0) : call(SYS_dup3, source, target, 0);
     if (done < 0) fail(plan, done, "dup");
   }
-  if (call(SYS_close_range, 3U, ~0U, 0) < 0) {
-    // Kernels before 5.9. All of ours are close-on-exec anyway; this is for what we inherited.
-    const rlim_t limit = plan->limits[RLIMIT_NOFILE].rlim_cur;
-    const int end = limit > 65536 ? 65536 : static_cast<int>(limit);
-    for (int fd = 3; fd < end; ++fd)
-      call(SYS_close, fd);
+  unsigned first = 3;
+  for (std::size_t i = 0; i < plan->kept_count; ++i) {
+    const unsigned kept = static_cast<unsigned>(plan->kept[i]);
+    if (kept > first) close_range(plan, first, kept - 1);
+    first = kept + 1;
   }
+  close_range(plan, first, ~0U);
 }
 
 RAW int run_child(void* argument) {

@@ -28,6 +28,8 @@ struct ChildPlan {
   pid_t parent = 0;
   const StartingState* start = nullptr;
   const rlimit* limits = nullptr;       // start->limits
+  const int* kept = nullptr;            // descriptors above 2 that stay open, ascending
+  std::size_t kept_count = 0;
   std::uint32_t changed_limits = 0;     // bit n: limit n differs from the starting one
   volatile int error = 0;               // errno of what failed
   const char* volatile step = nullptr;  // … its name; nullptr: exec itself

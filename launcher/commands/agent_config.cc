@@ -121,6 +121,8 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   config.argv = plan.program.argv;
   config.substitute_local_rank = !options.no_substitute;
   config.pass_local_rank = options.pass_local_rank;
+  config.role_name = options.role;
+  config.own_devices = plan.own_devices;
   config.environment = plan.environment;
   // A worker that starts `muster run` itself must not inherit this one's options.
   for (const std::string& variable : option_variables())
@@ -135,6 +137,7 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   config.more_stop_signals = options.more_stop_signals;
   config.master_port_low = options.master_port_low;
   config.master_port_high = options.master_port_high;
+  config.master_port_hold = options.master_port_hold;
   config.exit_code =
       options.flat_exit_code ? agent::ExitCodeMode::kFlat : agent::ExitCodeMode::kWorker;
   config.seed = random_number();

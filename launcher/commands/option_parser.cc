@@ -65,7 +65,8 @@ class Parser {
 
   absl::Status read_variables() {
     // A launcher inside a worker: the PET_ variables were meant for the launcher outside.
-    const bool nested = find("MUSTER_GENERATION") != nullptr;
+    line_.nested = find("MUSTER_GENERATION") != nullptr && !inherits();
+    const bool nested = line_.nested;
     bool inherited = false;
     for (std::size_t i = 0; i < option_table().size(); ++i) {
       const OptionDef& option = option_table()[i];
@@ -83,11 +84,20 @@ class Parser {
     }
     if (nested && inherited) {
       line_.notes.emplace_back(
-          "this is a worker of another muster run: inherited PET_ variables are ignored");
+          "this is a worker of another muster run: inherited PET_ variables are ignored (--inherit "
+          "takes them)");
     }
     for (std::string& line : unknown_variables(environment_, nested))
       line_.notes.push_back(std::move(line));
     return absl::OkStatus();
+  }
+
+  bool inherits() const {
+    const std::size_t index = option_index("inherit");
+    if (line_.settings[index].source == "flag") return true;
+    const std::string* text = find(muster_variable(option_table()[index]));
+    bool on = false;
+    return text != nullptr && apply::read_switch(*text, on).ok() && on;
   }
 
   static std::vector<std::string> pet_variables(const OptionDef& option) {

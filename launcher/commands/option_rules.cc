@@ -375,6 +375,13 @@ class Resolver {
   }
 
   absl::Status check_program() {
+    if (options_.module && options_.run_path) {
+      return absl::InvalidArgumentError(
+          cat(origin("module"), " and ", origin("run-path"), " exclude each other"));
+    }
+    if (options_.run_path && options_.no_python) {
+      note(cat(origin("no-python"), " is ignored: ", origin("run-path"), " is given"));
+    }
     if (options_.module && options_.no_python) {
       return absl::InvalidArgumentError(
           cat(origin("module"), " and ", origin("no-python"), " exclude each other"));

@@ -69,6 +69,9 @@ constexpr auto kTable = std::to_array<OptionDef>({
      "saw]", apply::advertise_addr},
     {"master-port-range", "", 0, kHere, kText, kEndpoint, "A-B", "20000-28999",
      "where MASTER_PORT is taken from, anew for each generation", apply::master_port_range},
+    {"master-port-hold", "", 0, kHere, kText, kEndpoint, "yes|no", "yes",
+     "keep MASTER_PORT bound for the whole generation, so that nobody else gets it; no: let go of "
+     "it before the workers start", apply::master_port_hold},
     {"linger", "", 0, kHere, kSwitch, kEndpoint, "", "0",
      "a hosting node keeps its server until the job ends", apply::policy_toggle<&P::linger>},
 
@@ -76,6 +79,9 @@ constexpr auto kTable = std::to_array<OptionDef>({
      "the program is a Python module: python -u -m PROGRAM", apply::toggle<&O::module>},
     {"no-python", "no-python", 0, kHere, kSwitch, kProgram, "", "0",
      "execute the program itself, whatever its name", apply::toggle<&O::no_python>},
+    {"run-path", "run-path", 0, kHere, kSwitch, kProgram, "", "0",
+     "the program is a Python script, whatever its name; --no-python does not count then",
+     apply::toggle<&O::run_path>},
     {"python", "", 0, kHere, kText, kProgram, "PATH", "",
      "interpreter for Python programs [PYTHON_EXEC, the virtual environment's, python3, python]",
      apply::text<&O::python>},
@@ -83,6 +89,18 @@ constexpr auto kTable = std::to_array<OptionDef>({
      "append --local-rank=N to the program's arguments", apply::toggle<&O::pass_local_rank>},
     {"no-substitute", "", 0, kHere, kSwitch, kProgram, "", "0",
      "leave the text ${local_rank} in the arguments alone", apply::toggle<&O::no_substitute>},
+    {"role", "role", 0, kHere, kText, kProgram, "NAME", "default",
+     "ROLE_NAME of the workers; a job has one role", apply::role},
+    {"devices", "", 0, kHere, kText, kProgram, "LIST", "",
+     "GPUs that every worker of this node sees, as CUDA_VISIBLE_DEVICES: indices into the list "
+     "that is there already, UUIDs or MIG devices", apply::text<&O::devices>},
+    {"virtual-local-rank", "virtual-local-rank", 0, kHere, kSwitch, kProgram, "", "0",
+     "every worker sees one GPU, its own, and LOCAL_RANK 0", apply::toggle<&O::virtual_local_rank>},
+    {"keep-fds", "", 0, kHere, kText, kProgram, "LIST", "",
+     "open descriptors above 2 that workers get as well, like 3,5", apply::keep_fds},
+    {"inherit", "", 0, kHere, kSwitch, kProgram, "", "0",
+     "in a worker of another muster run: take PET_ variables and the scheduler's all the same",
+     apply::toggle<&O::inherit>},
 
     {"max-restarts", "max-restarts", 0, kHere, kText, kFailure, "N[/WINDOW]", "0",
      "restarts of the whole job that failures may cost, in all or within any WINDOW",
@@ -212,21 +230,17 @@ constexpr auto kTable = std::to_array<OptionDef>({
      apply::toggle<&O::chaos_strict>},
 
     ignored("start-method", "workers are always started by exec"),
+    ignored("monitor-interval", "the end of a worker is seen at once, nothing is polled"),
     ignored("event-log-handler", "use --events FILE"),
     ignored("logs-specs", "use --log-dir, --redirects and --tee", kText, false),
     ignored("use-env", "workers always get LOCAL_RANK in the environment; --pass-local-rank "
             "appends the argument", kSwitch, false),
 
-    later("monitor-interval", kText, "monitor-interval"),
-    later("role", kText, "role"),
-    later("run-path", kSwitch, "run-path"),
     later("numa-binding", kText, "numa-binding", false),
-    later("virtual-local-rank", kSwitch, "virtual-local-rank"),
     later("hang-timeout"), later("silence-timeout"),
-    later("master-port-hold"), later("devices"),
     later("metrics-addr"), later("http"), later("scheduler"),
     later("tls-cert"), later("tls-key"), later("tls-ca"),
-    later("token-file"), later("inherit", kSwitch), later("keep-fds"),
+    later("token-file"),
 });
 // clang-format on
 

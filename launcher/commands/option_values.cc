@@ -5,6 +5,7 @@
 #include <array>
 #include <csignal>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "launcher/commands/text.h"
@@ -278,6 +279,35 @@ absl::Status stop_signal(Text text, RunOptions& options) {
   const std::optional<int> number = signal_number(text);
   if (!number) return bad(text, "a signal's name, or same");
   options.stop_signal = *number;
+  return absl::OkStatus();
+}
+
+absl::Status master_port_hold(Text text, RunOptions& options) {
+  static constexpr std::array<std::pair<std::string_view, bool>, 2> kWords{
+      {{"yes", true}, {"no", false}}};
+  return choose(text, kWords, options.master_port_hold);
+}
+
+absl::Status role(Text text, RunOptions& options) {
+  if (text.empty()) return absl::InvalidArgumentError("the name is empty");
+  options.role = text;
+  return absl::OkStatus();
+}
+
+absl::Status keep_fds(Text text, RunOptions& options) {
+  std::set<int> kept;
+  for (const std::string_view word : split(text, ',')) {
+    const std::optional<int> fd = read_number<int>(word);
+    if (!fd || *fd < 0) {
+      return absl::InvalidArgumentError(cat("'", word, "' is not the number of a descriptor"));
+    }
+    if (*fd < 3) {
+      return absl::InvalidArgumentError(
+          cat(*fd, " is one of the worker's own streams; see --stdin and --console"));
+    }
+    kept.insert(*fd);
+  }
+  options.keep_fds.assign(kept.begin(), kept.end());
   return absl::OkStatus();
 }
 

@@ -40,6 +40,7 @@ struct CommandLine {
   std::vector<Setting> settings;     // one for each row of option_table()
   std::vector<std::string> program;  // everything from the program on, byte for byte
   std::vector<std::string> notes;    // lines to show: what is ignored, and why
+  bool nested = false;               // in a worker of another `muster run`, and not --inherit
   bool help = false;
   bool print_config = false;
 };
@@ -85,12 +86,20 @@ struct RunOptions {
   std::string advertise_addr;
   std::uint16_t master_port_low = 20000;
   std::uint16_t master_port_high = 28999;
+  bool master_port_hold = true;
+  bool inherit = false;  // in a worker of another `muster run`: as if it were none
+  // Devices.
+  std::string devices;              // as given; see device_options.h
+  bool virtual_local_rank = false;  // every worker has a device list of one
   // Program.
   bool module = false;
   bool no_python = false;
   std::string python;
   bool pass_local_rank = false;
   bool no_substitute = false;
+  bool run_path = false;
+  std::string role = "default";
+  std::vector<int> keep_fds;  // ascending
   std::vector<std::string> program;
   // Stopping.
   Duration stop_budget = 30s;

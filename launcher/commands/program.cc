@@ -121,11 +121,26 @@ Program directly(const RunOptions& options, const std::string& path) {
   return {.path = path, .argv = options.program, .exit_code = 0, .error = {}};
 }
 
+// --run-path: a script, whatever its name and its rights.
+Program as_script(const RunOptions& options, const EnvironmentMap& environment,
+                  const std::string& name) {
+  const FileKind kind = kind_of(name);
+  if (kind == FileKind::kNone) {
+    const int error = errno;
+    return refuse(kNotFound, name, cat("--run-path ", name, ": ", std::strerror(error)));
+  }
+  if (kind == FileKind::kRegular && access(name.c_str(), R_OK) != 0) {
+    return refuse(kNotExecutable, name, cat("--run-path ", name, ": ", std::strerror(errno)));
+  }
+  return with_python(options, environment, name);
+}
+
 }  // namespace
 
 Program resolve_program(const RunOptions& options, const EnvironmentMap& environment) {
   const std::string& name = options.program[0];
   if (options.module) return with_python(options, environment, name);
+  if (options.run_path) return as_script(options, environment, name);
 
   const bool slash = name.find('/') != std::string::npos;
   const FileKind here = kind_of(name);

@@ -4,6 +4,7 @@
 // process splits into guardian and agent.
 #include <algorithm>
 #include <csignal>
+#include <fcntl.h>
 #include <optional>
 #include <unistd.h>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "launcher/commands/agent_config.h"
 #include "launcher/commands/chaos_plan.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/device_options.h"
 #include "launcher/commands/early_end.h"
 #include "launcher/commands/event_file.h"
 #include "launcher/commands/node_facts.h"
@@ -85,12 +87,41 @@ std::optional<Generation> last_generation(const RunOptions& options) {
   return policy.max_restarts;
 }
 
+// --devices: from here on it is as if this process had been started with that list.
+std::optional<EarlyEnd> narrow_devices(const CommandLine& line, RunPlan& plan) {
+  if (plan.options.devices.empty()) return std::nullopt;
+  const auto devices = choose_devices(plan.options.devices, device_mask(plan.environment));
+  if (!devices.ok()) return refused(cat(origin(line, "devices"), ": ", devices.status().message()));
+  plan.environment["CUDA_VISIBLE_DEVICES"] = join(*devices, ",");
+  return std::nullopt;
+}
+
+// What this process opened itself closes at an exec.
+std::optional<EarlyEnd> check_kept(const CommandLine& line, const std::vector<int>& kept) {
+  for (const int fd : kept) {
+    const int flags = fcntl(fd, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
+    return refused(cat(origin(line, "keep-fds"), ": descriptor ", fd,
+                       " is not open in the process that started muster"));
+  }
+  return std::nullopt;
+}
+
 // Fills in the plan.
 std::optional<EarlyEnd> make_plan(CommandLine& line, RunPlan& plan) {
   const RunOptions& options = plan.options;
+  if (auto end = narrow_devices(line, plan)) return end;
   const absl::StatusOr<std::uint32_t> slots = count_slots(options.nproc, plan.environment);
   if (!slots.ok()) return refused(cat("--nproc-per-node: ", slots.status().message()));
   plan.slots = *slots;
+  if (options.virtual_local_rank) {
+    auto devices = own_devices(device_mask(plan.environment), plan.slots);
+    if (!devices.ok()) {
+      return refused(cat(origin(line, "virtual-local-rank"), ": ", devices.status().message()));
+    }
+    plan.own_devices = *std::move(devices);
+  }
+  if (auto end = check_kept(line, options.keep_fds)) return end;
   if (options.stdin_choice == StdinChoice::kLocalRank && options.stdin_local_rank >= plan.slots) {
     return refused(
         cat("--stdin: there is no local rank ", options.stdin_local_rank, " among ", plan.slots));
@@ -221,10 +252,12 @@ int run_command(const Words& words) {
   const std::string termination_log =
       line->print_config ? "none" : line->settings[option_index("termination-log")].text;
   plan.options.termination_log = termination_log;
+  // --inherit: as if no other `muster run` had started us, but for its termination log.
+  const bool inherits = !line->nested && plan.environment.erase("MUSTER_GENERATION") > 0;
   absl::StatusOr<RunOptions> options = resolve_options(*line, plan.environment);
   if (!options.ok()) return end_early(plan, refused(cat(options.status().message())));
   plan.options = *std::move(options);
-  plan.options.termination_log = termination_log;
+  plan.options.termination_log = inherits && termination_log.empty() ? "none" : termination_log;
   if (const auto end = make_plan(*line, plan)) return end_early(plan, *end);
   if (line->print_config) {
     show_computed(*line, plan);
@@ -255,6 +288,7 @@ int run_command(const Words& words) {
   const int code = agent::run_guarded(
       [&](agent::Guarded guarded) {
         guarded.start.mask = held.before();
+        guarded.start.kept = plan.options.keep_fds;
         return run_job(plan, guarded);
       },
       {.meanwhile = [&] { clear_up_after_the_killed(plan, registry); },

@@ -13,6 +13,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/shell/guardian.h"
 #include "launcher/commands/options.h"
@@ -26,6 +27,7 @@ struct RunPlan {
   EnvironmentMap environment;
   Program program;
   std::uint32_t slots = 1;
+  std::vector<std::string> own_devices;  // --virtual-local-rank: by local rank
   JobId job;
   NodeName node;
   std::string host;

@@ -162,4 +162,17 @@ TEST_CASE("plans cover the node's ranks, each with the faults that hit it") {
   CHECK(plans[0].environment.at("LOCAL_RANK") == "0");
 }
 
+TEST_CASE("a worker with a device of its own is local rank 0 of it") {
+  AgentConfig config = on_b();
+  config.argv = {"train", "${local_rank}"};
+  config.pass_local_rank = true;
+  config.environment["CUDA_VISIBLE_DEVICES"] = "3,5";
+  config.own_devices = {"3", "5"};
+  const Environment env = of(config);
+  CHECK(env.at("LOCAL_RANK") == "0");
+  CHECK(env.at("CUDA_VISIBLE_DEVICES") == "5");
+  CHECK(env.at("RANK") == "4");
+  CHECK(worker_argv(config, 1) == std::vector<std::string>{"train", "1", "--local-rank=0"});
+}
+
 }  // namespace muster::agent

@@ -29,6 +29,20 @@ TEST_CASE("group rank 0 answers with the held port and starts only on Commit") {
   CHECK_FALSE(rig.has<ReleaseMasterPort>());
 }
 
+TEST_CASE("a port that is not to be held is let go of before the workers start") {
+  AgentConfig config = test_config();
+  config.master_port_hold = false;
+  Rig rig(config);
+  rig.join();
+  rig.said(Prepare{0, rig.assignment(0)}, 0);
+  rig.step(MasterPortHeld{0, 20500});
+  CHECK_FALSE(rig.has<ReleaseMasterPort>());
+  rig.said(Commit{0, 20500}, 0);
+  REQUIRE(rig.last.size() >= 2);
+  CHECK(std::holds_alternative<ReleaseMasterPort>(rig.last[0]));
+  CHECK(rig.has<StartWorkers>());
+}
+
 TEST_CASE("other group ranks answer at once, without a port") {
   Rig rig(test_config(2, 2));
   rig.join();

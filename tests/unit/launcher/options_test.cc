@@ -109,7 +109,50 @@ TEST_CASE("what is not in this version is refused by name") {
   CHECK(error_of({"--numa-binding", "node"}) == "--numa-binding is not in this version");
   CHECK(error_of({"--numa_b=node"}) == "--numa-binding is not in this version");
   CHECK(error_of({"--hang-timeout", "3s"}) == "--hang-timeout is not in this version");
-  CHECK(error_of({}, {{"PET_ROLE", "x"}}) == "PET_ROLE: --role is not in this version");
+}
+
+TEST_CASE("the role of the workers") {
+  CHECK(resolve({}).options.role == "default");
+  CHECK(resolve({"--role", "trainer"}).options.role == "trainer");
+  CHECK(resolve({}, {{"PET_ROLE", "x"}}).options.role == "x");
+  CHECK(error_of({"--role="}) == "--role: the name is empty");
+}
+
+TEST_CASE("descriptors that workers get as well") {
+  CHECK(resolve({}).options.keep_fds.empty());
+  CHECK(resolve({"--keep-fds", "7,3,7"}).options.keep_fds == std::vector<int>{3, 7});
+  CHECK(error_of({"--keep-fds=3,x"}) == "--keep-fds: 'x' is not the number of a descriptor");
+  CHECK(error_of({"--keep-fds=-4"}) == "--keep-fds: '-4' is not the number of a descriptor");
+  CHECK(error_of({"--keep-fds=2"}) ==
+        "--keep-fds: 2 is one of the worker's own streams; see --stdin and --console");
+}
+
+TEST_CASE("whether the master port is held") {
+  CHECK(resolve({}).options.master_port_hold);
+  CHECK_FALSE(resolve({"--master-port-hold", "no"}).options.master_port_hold);
+  CHECK(error_of({"--master-port-hold=0"}) == "--master-port-hold: '0' is not one of yes, no");
+}
+
+TEST_CASE("--run-path says that the program is a script") {
+  CHECK(resolve({}, {{"PET_RUN_PATH", "1"}}).options.run_path);
+  CHECK(has_note(resolve({"--run-path", "--no-python"}),
+                 "--no-python is ignored: --run-path is given"));
+  CHECK(error_of({"--run-path", "-m"}) == "--module and --run-path exclude each other");
+}
+
+TEST_CASE("a worker's own muster run takes what was meant for the outer one where asked to") {
+  const EnvironmentMap outer{{"MUSTER_GENERATION", "0"}, {"PET_NNODES", "3"}};
+  const Result alone = resolve({}, outer);
+  CHECK(alone.options.max_nodes == 1);
+  CHECK(alone.line.nested);
+  CHECK(has_note(alone, "inherited PET_ variables are ignored (--inherit takes them)"));
+  EnvironmentMap asks = outer;
+  asks["MUSTER_INHERIT"] = "yes";
+  for (const Result& result : {resolve({"--inherit", "--rdzv-endpoint=h:1"}, outer),
+                               resolve({"--rdzv-endpoint=h:1"}, asks)}) {
+    CHECK(result.options.max_nodes == 3);
+    CHECK_FALSE(result.line.nested);
+  }
 }
 
 TEST_CASE("what torchrun ignores gets one line") {
@@ -348,7 +391,7 @@ TEST_CASE("a last call longer than the wait for the least") {
   CHECK(resolve({"--nnodes=1:2", "--rdzv-endpoint=h:1", "--join-timeout=5s"}).line.notes.empty());
 }
 
-TEST_CASE("a switch of a later version may be off") {
+TEST_CASE("a switch may be off") {
   for (const char* name : {"PET_RUN_PATH", "PET_VIRTUAL_LOCAL_RANK", "MUSTER_RUN_PATH",
                            "MUSTER_INHERIT", "MUSTER_USE_ENV"}) {
     for (const char* off : {"0", "false", "no", "off"}) {
@@ -356,7 +399,6 @@ TEST_CASE("a switch of a later version may be off") {
       CHECK(resolve({}, {{name, off}}).line.notes.empty());
     }
   }
-  CHECK(error_of({}, {{"PET_RUN_PATH", "1"}}) == "PET_RUN_PATH: --run-path is not in this version");
   CHECK(error_of({}, {{"PET_RUN_PATH", "perhaps"}}).starts_with("PET_RUN_PATH: "));
 }
 
