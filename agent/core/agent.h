@@ -40,6 +40,9 @@ enum class SignalScope : std::uint8_t {
 // Environment as data; std::map keeps it ordered and free of doubles.
 using Environment = std::map<std::string, std::string>;
 
+// How long the capture of stacks may take, all workers together.
+inline constexpr Duration kStackPatience = 10s;
+
 enum class ExitCodeMode : std::uint8_t { kWorker, kFlat };
 
 struct AgentConfig {
@@ -66,8 +69,14 @@ struct AgentConfig {
   std::vector<int> forward_signals;    // passed on without stopping
   std::vector<int> more_stop_signals;  // the agent stops on these, besides HUP, INT, QUIT, TERM
 
+  // Hangs; nullopt: not looked for. A worker that has not reported anything yet has `hang_first`.
+  std::optional<Duration> hang_timeout;
+  Duration hang_first{0};
+  std::optional<Duration> silence_timeout;
+
   std::uint16_t master_port_low = 20000;
   std::uint16_t master_port_high = 28999;
+  unsigned processors = 0;       // usable here; 0: not known. Only for words
   bool master_port_hold = true;  // for the whole generation; false: until workers start
   // How long workers wait for the memory that those before them had on GPUs; 0: no GPU here.
   Duration device_patience{0};
@@ -137,17 +146,29 @@ struct FaultFired {
 };
 struct ProgressSampled {
   std::vector<RankProgress> progress;  // by rank; only ranks that wrote the magic
+  std::uint64_t heard = 0;             // bytes that workers have written, all in all
 };
 // The answer to AwaitDevices of that number.
 struct DevicesFreed {
   std::uint32_t number = 0;
   std::string holder;  // what still holds memory when the patience is over; empty: it is free
 };
+// The answer to CaptureStacks of that number.
+struct CapturedStacks {
+  std::uint32_t local_rank = 0;
+  std::string path;      // empty: there are none
+  bool stopped = false;  // the worker's process is in state T
+};
+struct StacksCaptured {
+  std::uint32_t number = 0;
+  std::vector<CapturedStacks> workers;
+};
 struct Tick {};
 
-using Event = std::variant<Started, LinkUp, LinkDown, ServerSaid, MasterPortHeld, MasterPortFailed,
-                           WorkerSpawned, WorkerEnded, WorkerGone, WorkerUnkillable, SignalReceived,
-                           GuardianLost, FaultFired, ProgressSampled, DevicesFreed, Tick>;
+using Event =
+    std::variant<Started, LinkUp, LinkDown, ServerSaid, MasterPortHeld, MasterPortFailed,
+                 WorkerSpawned, WorkerEnded, WorkerGone, WorkerUnkillable, SignalReceived,
+                 GuardianLost, FaultFired, ProgressSampled, DevicesFreed, StacksCaptured, Tick>;
 
 // ------------------------------------------------------------------ actions
 
@@ -206,6 +227,16 @@ struct AwaitDevices {
   std::vector<std::int64_t> pids;
   Duration patience{0};
 };
+// Write the stacks of these workers to files, within kStackPatience, and look whether they are
+// stopped.
+struct CaptureStacks {
+  std::uint32_t number = 0;
+  struct Worker {
+    std::uint32_t local_rank = 0;
+    std::uint32_t rank = 0;
+  };
+  std::vector<Worker> workers;
+};
 struct Emit {
   RunId run;
   JobEvent event;
@@ -237,7 +268,7 @@ struct Finish {
 using Action =
     std::variant<Connect, Disconnect, Send, HoldMasterPort, ReleaseMasterPort, StartWorkers,
                  SignalWorker, WriteStopFile, SuspendGuardian, ResumeGuardian, StartFaultClock,
-                 AwaitDevices, Emit, Say, SayLingering, NoteFirstCause, Finish>;
+                 AwaitDevices, CaptureStacks, Emit, Say, SayLingering, NoteFirstCause, Finish>;
 
 // ------------------------------------------------------------------ the machine
 

@@ -44,6 +44,7 @@ std::vector<Action> Agent::State::step(const Event& event, Instant now) {
 void Agent::State::on(const Tick& /*tick*/) {
   check_link_deadlines();
   check_device_wait();
+  check_hangs();
   if (waiting_since_ && now_ >= waiting_said_at_ + kWaitingLineEvery) say_waiting();
 }
 
@@ -115,6 +116,7 @@ std::optional<Instant> Agent::State::next_deadline() const {
     next = earlier(next, linger_deadline(worker));
   }
   if (device_wait_) next = earlier(next, device_wait_->until);
+  next = earlier(next, hang_deadline());
   if (farewell_since_ && !idle_since_) {
     next = earlier(next, farewell_end());
     next = earlier(next, farewell_line_at());

@@ -11,6 +11,7 @@
 //   machine_work.cc   workers: spawned, ended, gone; stopping them
 //   machine_suspend.cc  SIGTSTP and SIGCONT: workers stopped and going on
 //   machine_devices.cc  waiting for the memory that ended workers had on GPUs
+//   machine_hang.cc   workers that make no progress, or say nothing
 //   machine_end.cc    signals to the agent, every way to the one Finish
 #pragma once
 
@@ -48,7 +49,12 @@ struct Worker {
   bool failed = false;   // ended badly and not by us
   bool parting = false;  // it is stopped because the node leaves, and was not before
   bool lingers_said = false;
-  bool suspended = false;  // SIGSTOP was sent, SIGCONT not yet
+  bool suspended = false;             // SIGSTOP was sent, SIGCONT not yet
+  std::optional<std::uint64_t> step;  // as reported last
+  Duration standstill{0};             // since then, or since it runs
+  std::string stacks;                 // path, once captured
+  std::optional<Hang> hang;           // it is killed for this …
+  std::string hang_words;             // … in words
 
   bool ended() const { return ended_at.has_value(); }
   bool done() const { return ended() && report.status.succeeded() && !report.torn_down; }
@@ -85,6 +91,14 @@ struct Prepared {
 struct DeviceWait {
   std::uint32_t number = 0;
   Instant until;  // then they start in any case
+};
+
+// Stacks are being captured.
+struct Capture {
+  std::uint32_t number = 0;
+  Instant until;  // then it is over in any case
+  bool by_silence = false;
+  std::optional<int> stop_signal;  // the server has ordered a stop meanwhile
 };
 
 // Every way to end but one is this node's own; `outcome` is set for the job's.
@@ -193,6 +207,17 @@ struct Agent::State {
   void check_device_wait();
   void end_device_wait(const std::string& holder);
 
+  // ---- machine_hang.cc
+  void on(const StacksCaptured&);
+  bool watches_hangs() const;
+  Duration look_every() const;
+  std::optional<Instant> hang_deadline() const;
+  void check_hangs();
+  void count_standstill(Worker& worker, Duration counted);
+  void capture_stacks(bool by_silence, const std::string& why);
+  void conclude_hang(const std::vector<CapturedStacks>& captured);
+  Worker* choose_culprit(const std::vector<Worker*>& stopped, bool by_silence);
+
   // ---- machine_end.cc
   void on(const SignalReceived&);
   void on(const GuardianLost&);
@@ -264,6 +289,14 @@ struct Agent::State {
   Instant progress_at_;
   std::vector<ChaosFired> faults_unsent_;
   bool omp_said_ = false;
+
+  // Hangs.
+  Instant hang_looked_at_;
+  std::uint64_t output_heard_ = 0;
+  std::uint64_t output_counted_ = 0;
+  Duration silent_{0};
+  std::uint32_t captures_ = 0;
+  std::optional<Capture> capture_;
 
   // GPUs: asked once for the workers that are gone.
   std::uint32_t device_waits_ = 0;

@@ -15,6 +15,14 @@ namespace {
 // A server asks again after every broken stream; no sane one does so this often.
 constexpr std::size_t kMostConfirmations = 1024;
 
+// "; this node's 16 processors are 8 for each".
+std::string omp_advice(unsigned processors, std::uint32_t workers) {
+  const unsigned share = workers == 0 ? 0 : processors / workers;
+  if (share < 2) return "";
+  return "; this node's " + std::to_string(processors) + " processors are " +
+         std::to_string(share) + " for each";
+}
+
 bool is_well_formed(const Assignment& assignment, std::uint32_t slots) {
   if (assignment.generation < 0) return false;
   if (assignment.group_rank >= assignment.members.size()) return false;
@@ -137,6 +145,10 @@ void Agent::State::start_generation(std::uint16_t master_port) {
   faults_unsent_.clear();
   waiting_.reset();
   left_.clear();
+  hang_looked_at_ = now_;
+  output_counted_ = output_heard_;
+  silent_ = Duration{0};
+  capture_.reset();
   restarts_used_ = std::max(restarts_used_, assignment_.restarts_used);
 
   StartWorkers start;
@@ -159,7 +171,8 @@ void Agent::State::start_generation(std::uint16_t master_port) {
   if (!omp_said_ && limits_omp_threads(config_, count)) {
     omp_said_ = true;
     say(Severity::kWarning, "OMP_NUM_THREADS is not set: 1 for each of the " +
-                                std::to_string(count) + " workers here; set it to choose");
+                                std::to_string(count) + " workers here; set it to choose" +
+                                omp_advice(config_.processors, count));
   }
   if (!config_.master_port_hold) release_port();
   act(std::move(start));
@@ -184,7 +197,10 @@ void Agent::State::said(const Envelope& envelope, const StopOrder& order) {
     confirmations_owed_.push_back(envelope.generation);
   }
   stopping_ = true;
-  if (order.planned) {
+  // Whoever else hangs is told from those that wait for it before all of them are stopped.
+  if (capture_ && !order.planned) {
+    capture_->stop_signal = wanted_signal();
+  } else if (order.planned) {
     stop_planned(wanted_signal(), policy_.stop_grace);
   } else {
     stop_workers(wanted_signal(), policy_.stop_grace);

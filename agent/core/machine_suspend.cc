@@ -40,6 +40,7 @@ void Agent::State::suspend() {
 
 void Agent::State::resume() {
   suspended_ = false;
+  hang_looked_at_ = now_;
   for (Worker& worker : workers_)
     wake_worker(worker);
   if (link_.usable()) send_heartbeat();

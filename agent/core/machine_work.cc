@@ -87,6 +87,13 @@ void Agent::State::on(const WorkerEnded& ended) {
   report.torn_down = worker->ladder.begun() && !never_ran && !killed_by_others && !ended.unasked;
   report.parting = report.torn_down && worker->parting;
   report.oom = ended.oom;
+  report.stacks = worker->stacks;
+  const bool by_sigkill =
+      ended.status.kind == ExitStatus::Kind::kSignaled && ended.status.value == kSigKill;
+  if (worker->hang && by_sigkill) {
+    report.hang = worker->hang;
+    report.status.detail = worker->hang_words;
+  }
   report.agent_signaled = signal_ && ended.status.kind == ExitStatus::Kind::kSignaled &&
                           ended.status.value == *signal_ &&
                           now_ - signaled_at_ <= kSameSignalWindow;
@@ -121,6 +128,7 @@ void Agent::State::emit_exit(const Worker& worker) {
   body.torn_down = report.torn_down;
   body.max_rss_bytes = report.max_rss_bytes;
   body.run = report.run;
+  body.stacks = report.stacks;
   JobEvent event;
   event.generation = assignment_.generation;
   event.node = config_.node.name;
@@ -145,6 +153,7 @@ void Agent::State::react_to_failure(const Worker& worker) {
     act(NoteFirstCause{to_failure(worker.report, config_.node.name)});
   }
   stopping_ = true;
+  capture_.reset();
   stop_workers(wanted_signal(), policy_.stop_grace);
 }
 
@@ -184,6 +193,7 @@ void Agent::State::on(const FaultFired& fired) {
 
 void Agent::State::on(const ProgressSampled& sampled) {
   progress_ = sampled.progress;
+  output_heard_ = sampled.heard;
   progress_at_ = now_;
 }
 

@@ -187,6 +187,14 @@ struct Happened {
     if (e.holder.empty()) return "GPU memory is free for the next workers";
     return "GPU memory is awaited no longer: " + e.holder;
   }
+  std::string operator()(const StacksCaptured& e) const {
+    std::string text = "stacks are captured:";
+    for (const CapturedStacks& one : e.workers) {
+      text += " " + worker(one.local_rank, 0) + (one.stopped ? " (stopped)" : "") + " " +
+              (one.path.empty() ? "none" : one.path);
+    }
+    return text;
+  }
   std::string operator()(const Tick& /*e*/) const { return ""; }
 };
 
@@ -225,6 +233,9 @@ struct Ordered {
   std::string operator()(const AwaitDevices& a) const {
     return "looks for " + format_measured(a.patience) + " whether the GPU memory of " +
            n(a.pids.size()) + " processes is free";
+  }
+  std::string operator()(const CaptureStacks& a) const {
+    return "captures stacks of " + n(a.workers.size()) + " workers";
   }
   std::string operator()(const Emit& /*a*/) const { return ""; }
   std::string operator()(const Say& /*a*/) const { return ""; }

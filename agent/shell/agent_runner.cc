@@ -121,8 +121,11 @@ void AgentRunner::State::deadline_passed() {
   const Instant now = IoLoop::now();
   armed.reset();
   if (machine.next_deadline() && *machine.next_deadline() <= now) {
-    auto progress = workers->sample(now);
-    if (!progress.empty()) post(ProgressSampled{std::move(progress)});
+    ProgressSampled sampled{workers->sample(now), console.heard()};
+    if (!sampled.progress.empty() || sampled.heard != heard_told) {
+      heard_told = sampled.heard;
+      post(std::move(sampled));
+    }
     return post(Tick{});
   }
   arm_deadline();

@@ -55,7 +55,9 @@ struct RunnerOptions {
   std::vector<int> signals;       // blocked (take_signals); each becomes a SignalReceived
   std::optional<pid_t> guardian;  // watched, where there is one
   GuardPage* guard_page = nullptr;
-  std::string program;  // path for execve; empty: argv[0] as it stands
+  std::string program;                       // path for execve; empty: argv[0] as it stands
+  std::string search_path;                   // PATH, for the programs that show stacks
+  std::vector<std::vector<int>> processors;  // by local rank; empty: those that we have
 
   ConsoleConfig console;
   StdinConfig standard_input;

@@ -62,6 +62,22 @@ void AgentRunner::State::operator()(const AwaitDevices& order) {
       });
 }
 
+void AgentRunner::State::operator()(const CaptureStacks& order) {
+  std::vector<StackTarget> targets;
+  for (const CaptureStacks::Worker& worker : order.workers) {
+    const std::optional<pid_t> pid = workers->leader(worker.local_rank);
+    if (!pid) continue;
+    StackTarget target{worker.local_rank, worker.rank, *pid, ""};
+    const auto folder = workers->rank_folder(worker.local_rank);
+    if (folder) target.path = *folder + "/stacks.txt";
+    targets.push_back(std::move(target));
+  }
+  stacks.start(std::move(targets), kStackPatience,
+               [this, number = order.number](std::vector<CapturedStacks> captured) {
+                 post(StacksCaptured{number, std::move(captured)});
+               });
+}
+
 void AgentRunner::State::operator()(const Emit& order) {
   if (!order.run.empty()) run = order.run;
   if (!events) return;

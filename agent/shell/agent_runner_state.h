@@ -26,6 +26,7 @@
 #include "agent/shell/log_keeper.h"
 #include "agent/shell/master_port.h"
 #include "agent/shell/run_directory.h"
+#include "agent/shell/stack_capture.h"
 #include "agent/shell/termination_log.h"
 #include "agent/shell/worker_set.h"
 
@@ -56,6 +57,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
         deadline_timer(context),
         connect_timer(context),
         device_watch(context, options.devices),
+        stacks(context, options.search_path),
         machine(std::move(config)) {
     if (!options.events.empty()) events.emplace(options.events, node, job);
     workers.emplace(WorkerSetParts{io, options, node, console, log, directory,
@@ -101,6 +103,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
     workers->start_fault_clock(order.generation, order.elapsed);
   }
   void operator()(const AwaitDevices& order);
+  void operator()(const CaptureStacks& order);
   void operator()(const Emit& order);
   void operator()(const Say& order) { log.say(order.severity, order.text); }
   void operator()(const SayLingering& order) {
@@ -127,6 +130,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   boost::asio::steady_timer connect_timer;
   std::optional<Instant> armed;  // what deadline_timer waits for
   DeviceWatch device_watch;
+  StackCapture stacks;
   Agent machine;
   std::optional<WorkerSet> workers;
   std::unique_ptr<SignalWatch> signal_watch;
@@ -137,6 +141,7 @@ struct AgentRunner::State : std::enable_shared_from_this<AgentRunner::State> {
   bool link_is_up = false;
   std::uint64_t link_life = 0;  // of streams: what is heard of an earlier one counts no more
   bool connect_pending = false;
+  std::uint64_t heard_told = 0;  // Console::heard()
   bool finished = false;
   bool told_to_stop = false;  // by a signal
   bool hurried = false;       // … which is why it ends

@@ -48,7 +48,8 @@ ConsoleMode resolve_console_mode(const ConsoleConfig& config) {
   if (::isatty(config.stdout_fd) == 0) {
     return config.prefix_given ? ConsoleMode::kPrefixed : ConsoleMode::kLines;
   }
-  return config.local_workers == 1 ? ConsoleMode::kRaw : ConsoleMode::kPrefixed;
+  const bool raw = config.local_workers == 1 && !config.must_hear;
+  return raw ? ConsoleMode::kRaw : ConsoleMode::kPrefixed;
 }
 
 struct Console::State : std::enable_shared_from_this<Console::State> {
@@ -81,6 +82,7 @@ struct Console::State : std::enable_shared_from_this<Console::State> {
   std::shared_ptr<LogFiles> logs;
   std::optional<OutputWait> wait;
   std::shared_ptr<std::vector<char>> buffer;
+  std::shared_ptr<std::uint64_t> heard = std::make_shared<std::uint64_t>(0);
   std::map<std::uint32_t, Worker> workers;
   StreamId next_stream = kOwnLines + 1;
   bool closed = false;
@@ -222,6 +224,7 @@ int Console::State::open_stream(const WorkerOutput& plan, Worker& worker, bool i
   open_files(plan, is_err, shown, pump);
   if (is_err) pump.tail = worker.tail;
   pump.buffer = buffer;
+  pump.heard = heard;
   pump.next_update = worker.next_update;
   auto& place = is_err ? worker.err : worker.out;
   place = std::make_shared<StreamPump>(io, std::move(pump));
@@ -298,6 +301,10 @@ std::optional<Instant> Console::last_words(std::uint32_t local_rank) const {
   const auto found = state_->workers.find(local_rank);
   if (found == state_->workers.end() || !found->second.err) return std::nullopt;
   return found->second.err->last_read();
+}
+
+std::uint64_t Console::heard() const {
+  return *state_->heard;
 }
 
 std::string Console::kept_stderr(std::uint32_t local_rank) {

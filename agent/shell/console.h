@@ -47,7 +47,8 @@ struct ConsoleConfig {
   // would mean lines.
   std::string prefix = std::string(kDefaultLinePrefix);
   bool prefix_given = false;
-  JobId job = {};  // for the prefix
+  bool must_hear = false;  // auto never means raw
+  JobId job = {};          // for the prefix
   NodeName node = {};
   LogRotation rotation = {};  // of workers' log files
   // Lines with any of these are copied to the files that WorkerOutput names.
@@ -113,6 +114,8 @@ class Console {
 
   // When the worker's stderr was last read from; nullopt: never, or in raw mode.
   std::optional<Instant> last_words(std::uint32_t local_rank) const;
+  // Bytes that all workers have written so far; in raw mode they do not pass through here.
+  std::uint64_t heard() const;
 
   // All that is kept of it: the last 64 KiB.
   std::string kept_stderr(std::uint32_t local_rank);

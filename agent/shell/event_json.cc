@@ -36,6 +36,7 @@ Json failure_json(const Failure& failure) {
   put_if(out, "exit_code", failure.exit_code);
   if (failure.signal) out["signal"] = signal_name(*failure.signal);
   if (failure.core_dumped) out["core_dumped"] = true;
+  if (!failure.stacks.empty()) out["stacks"] = failure.stacks;
   if (!failure.detail.empty()) out["detail"] = failure.detail;
   out["stderr_tail"] = failure.stderr_tail;
   out["ambiguous"] = failure.ambiguous;
@@ -102,6 +103,7 @@ struct Fields {
     out["torn_down"] = body.torn_down;
     out["max_rss_bytes"] = body.max_rss_bytes;
     out["run_s"] = to_seconds(body.run);
+    if (!body.stacks.empty()) out["stacks"] = body.stacks;
   }
   void operator()(const event::GenerationRunning& body) const {
     out["form_s"] = to_seconds(body.form);

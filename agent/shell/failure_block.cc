@@ -121,7 +121,12 @@ std::string cause_lines(const Failure& cause) {
   if (!cause.detail.empty() && detail_is_the_kernels(cause.kind)) {
     out += "  kernel: " + plain(cause.detail) + "\n";
   }
-  if (cause.ambiguous) out += "  (other failures came too close to it to be sure)\n";
+  if (cause.ambiguous) {
+    out += cause.kind == FailureKind::kHang
+               ? "  (which rank hangs is unknown; this one was killed for all)\n"
+               : "  (other failures came too close to it to be sure)\n";
+  }
+  if (!cause.stacks.empty()) out += "  stacks: " + plain(cause.stacks) + "\n";
   if (cause.secondary) out += "  (it says itself that another rank's failure ended it)\n";
   const std::string message = error_message(cause.error_file);
   if (!message.empty()) out += "  it reported: " + plain(message) + "\n";

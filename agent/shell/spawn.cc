@@ -54,6 +54,17 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   return pointers;
 }
 
+std::vector<unsigned long> processor_bits(const std::vector<int>& processors) {
+  constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> bits;
+  for (const int processor : processors) {
+    const std::size_t word = static_cast<std::size_t>(processor) / kBits;
+    if (bits.size() <= word) bits.resize(word + 1);
+    bits[word] |= 1UL << (static_cast<std::size_t>(processor) % kBits);
+  }
+  return bits;
+}
+
 }  // namespace
 
 struct Spawn::State {
@@ -61,6 +72,7 @@ struct Spawn::State {
   std::vector<std::string> argv;
   std::vector<std::string> environment;
   StartingState start;
+  std::vector<unsigned long> processors;
   std::vector<char*> argv_pointers;
   std::vector<char*> environment_pointers;
   ChildPlan plan;
@@ -97,6 +109,11 @@ std::unique_ptr<Spawn> Spawn::begin(const SpawnRequest& request) {
   plan.parent = ::getpid();
   plan.start = &state->start;
   plan.limits = state->start.limits.data();
+  if (!request.processors.empty()) {
+    state->processors = processor_bits(request.processors);
+    plan.processors = state->processors.data();
+    plan.processor_bytes = state->processors.size() * sizeof(unsigned long);
+  }
   plan.kept = state->start.kept.data();
   plan.kept_count = state->start.kept.size();
   plan.changed_limits = limits_that_differ(request.start);

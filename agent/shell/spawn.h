@@ -36,7 +36,8 @@ struct SpawnRequest {
   std::vector<std::string> argv;  // argv[0] is what the program sees
   std::map<std::string, std::string> environment;
   StdioPlan stdio;
-  StartingState start;  // mask, dispositions, umask, limits to restore
+  StartingState start;          // mask, dispositions, umask, limits to restore
+  std::vector<int> processors;  // that it may use; empty: as we
   // The folder of a control group of version 2 to start in, borrowed for the call; -1: in ours. A
   // group that cannot be entered (or a kernel before 5.7) is no failure: see
   // SpawnResult::in_cgroup.

@@ -151,6 +151,10 @@ RAW int run_child(void* argument) {
     if ((plan->changed_limits >> which & 1U) == 0) continue;
     call(SYS_prlimit64, 0, which, &plan->limits[which], nullptr);
   }
+  if (plan->processors != nullptr) {
+    const long set = call(SYS_sched_setaffinity, 0, plan->processor_bytes, plan->processors);
+    if (set < 0) fail(plan, set, "sched_setaffinity");
+  }
   call(SYS_umask, plan->start->umask);
   call(SYS_rt_sigprocmask, SIG_SETMASK, &plan->start->mask, nullptr, 8);
   fail(plan, call(SYS_execve, plan->program, plan->argv, plan->environment), nullptr);

@@ -27,9 +27,11 @@ struct ChildPlan {
   int stdio[3] = {-1, -1, -1};
   pid_t parent = 0;
   const StartingState* start = nullptr;
-  const rlimit* limits = nullptr;       // start->limits
-  const int* kept = nullptr;            // descriptors above 2 that stay open, ascending
+  const rlimit* limits = nullptr;  // start->limits
+  const int* kept = nullptr;       // descriptors above 2 that stay open, ascending
   std::size_t kept_count = 0;
+  const unsigned long* processors = nullptr;  // bits, as sched_setaffinity takes them; null: as we
+  std::size_t processor_bytes = 0;
   std::uint32_t changed_limits = 0;     // bit n: limit n differs from the starting one
   volatile int error = 0;               // errno of what failed
   const char* volatile step = nullptr;  // … its name; nullptr: exec itself

@@ -87,6 +87,7 @@ StreamPump::Read StreamPump::read_once() {
 
 void StreamPump::take(std::string_view data) {
   read_at_ = last_read_ = IoLoop::now();
+  if (config_.heard) *config_.heard += data.size();
   any_read_ = true;
   if (config_.tail) config_.tail->append(data);
   if (config_.log) config_.log_writer->write(config_.log, std::string(data), budget_);

@@ -47,6 +47,7 @@ struct PumpConfig {
   std::shared_ptr<TailBuffer> tail;           // null: not kept
   std::shared_ptr<Instant> next_update;       // when the rank may show its next '\r' state
   std::shared_ptr<std::vector<char>> buffer;  // scratch, shared by all pumps of a thread
+  std::shared_ptr<std::uint64_t> heard;       // counts all bytes read; null: nobody asks
 };
 
 class StreamPump : public std::enable_shared_from_this<StreamPump> {

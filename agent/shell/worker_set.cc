@@ -207,6 +207,10 @@ void WorkerSet::State::launch(const std::shared_ptr<Life>& life, const WorkerOut
                          std::filesystem::path(life->paths.folder).filename());  // unique as well
   request.spawn.stdio = {in.fd, ends.out_fd, ends.err_fd};
   request.spawn.start = parts.options.start;
+  const auto& processors = parts.options.processors;
+  if (life->plan.local_rank < processors.size()) {
+    request.spawn.processors = processors[life->plan.local_rank];
+  }
   life->process = supervisor.start(request, callbacks_of(life));
 }
 
@@ -410,6 +414,27 @@ void WorkerSet::start_fault_clock(Generation generation, Duration elapsed) {
 
 std::vector<RankProgress> WorkerSet::sample(Instant now) {
   return state_->progress.sample(now);
+}
+
+std::optional<pid_t> WorkerSet::leader(std::uint32_t local_rank) const {
+  const auto found = state_->lives.find(local_rank);
+  if (found == state_->lives.end() || !found->second->process) return std::nullopt;
+  if (!found->second->process->alive()) return std::nullopt;
+  return found->second->process->pid();
+}
+
+std::optional<std::string> WorkerSet::rank_folder(std::uint32_t local_rank) {
+  const auto found = state_->lives.find(local_rank);
+  RunDirectory& directory = state_->parts.directory;
+  if (found == state_->lives.end() || directory.off()) return std::nullopt;
+  const Life& life = *found->second;
+  const auto folder = directory.make_rank(life.generation, life.plan.rank);
+  if (!folder.ok()) {
+    state_->warn(folder.status());
+    return std::nullopt;
+  }
+  if (!life.has_rank_folder && life.process) state_->write_meta(life, life.process->pid());
+  return *folder;
 }
 
 void WorkerSet::finish(Duration limit, std::function<void()> done) {

@@ -56,6 +56,11 @@ class WorkerSet {
 
   // Progress of the workers that report, by rank.
   std::vector<RankProgress> sample(Instant now);
+  // The process of a worker that runs; nullopt: it does not.
+  std::optional<pid_t> leader(std::uint32_t local_rank) const;
+  // The folder of a worker's rank in the log directory, made if need be; nullopt: there is none,
+  // which has been said where it was not wanted so.
+  std::optional<std::string> rank_folder(std::uint32_t local_rank);
 
   // Calls `done` when all output of all workers was taken, or `limit` has passed. No fault fires
   // any more.

@@ -106,8 +106,7 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   config.node.slots = plan.slots;
   config.node.node_rank = options.node_rank;
   if (!options.standalone) {
-    const std::optional<SchedulerPlace> place = scheduler_place(plan.environment);
-    if (place) config.node.scheduler_index = place->index;
+    config.node.scheduler_index = options.scheduler_index;
     const SchedulerAttempt attempt = scheduler_attempt(plan.environment);
     config.node.scheduler_attempt = attempt.name;
     config.node.scheduler_job = attempt.job;
@@ -123,6 +122,11 @@ agent::AgentConfig make_agent_config(const RunPlan& plan) {
   config.pass_local_rank = options.pass_local_rank;
   config.role_name = options.role;
   config.own_devices = plan.own_devices;
+  config.scheduler_strips_pmi = options.scheduler_strips_pmi;
+  config.processors = count_cpus({});
+  config.hang_timeout = options.hang_timeout;
+  config.hang_first = options.hang_first;
+  config.silence_timeout = options.silence_timeout;
   config.environment = plan.environment;
   // A worker that starts `muster run` itself must not inherit this one's options.
   for (const std::string& variable : option_variables())
@@ -165,6 +169,7 @@ agent::ConsoleConfig console_config(const RunPlan& plan) {
   console.spool_folder = plan.folder;
   console.prefix = options.log_prefix;
   console.prefix_given = options.log_prefix_given;
+  console.must_hear = options.silence_timeout.has_value();
   console.job = plan.job;
   console.node = plan.node;
   console.rotation = options.log_rotation;
@@ -196,6 +201,10 @@ agent::RunnerOptions make_runner_options(const RunPlan& plan, const agent::Guard
   runner.guardian = guarded.guardian;
   runner.guard_page = guarded.page;
   runner.program = plan.program.path;
+  runner.processors = plan.processors;
+  if (const auto path = plan.environment.find("PATH"); path != plan.environment.end()) {
+    runner.search_path = path->second;
+  }
   runner.console = console_config(plan);
   runner.standard_input.all = options.stdin_choice == StdinChoice::kAll;
   runner.standard_input.local_rank.reset();

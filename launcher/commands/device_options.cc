@@ -11,17 +11,11 @@
 namespace muster::launcher {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(' ');
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(' ') - first + 1);
-}
-
 std::vector<std::string> entries_of(std::string_view mask) {
   std::vector<std::string> entries;
-  if (trimmed(mask).empty()) return entries;
+  if (trim(mask).empty()) return entries;
   for (const std::string_view word : split(mask, ','))
-    entries.emplace_back(trimmed(word));
+    entries.emplace_back(trim(word));
   return entries;
 }
 

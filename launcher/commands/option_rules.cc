@@ -13,6 +13,7 @@
 #include "launcher/commands/chaos_plan.h"
 #include "launcher/commands/option_table.h"
 #include "launcher/commands/options.h"
+#include "launcher/commands/scheduler_facts.h"
 #include "launcher/commands/signal_options.h"
 #include "launcher/commands/text.h"
 #include "proto/base/nearest.h"
@@ -32,6 +33,7 @@ class Resolver {
   absl::StatusOr<RunOptions> run() {
     using Rule = absl::Status (Resolver::*)();
     detect();
+    if (absl::Status status = detect_scheduler(); !status.ok()) return status;
     for (const Rule rule :
          {&Resolver::apply_all, &Resolver::read_conf, &Resolver::check_node_rank,
           &Resolver::place_server, &Resolver::check_times, &Resolver::check_signals,
@@ -86,6 +88,43 @@ class Resolver {
     for (const auto& [name, why] : unused) {
       if (variable(name) != nullptr) note(cat(name, " is ignored: ", why));
     }
+  }
+
+  // What a scheduler says is below everything that the user said. By itself it never makes a job of
+  // several nodes: who sits in an allocation may want a job on this node alone.
+  absl::Status detect_scheduler() {
+    const std::string wanted = setting("scheduler").text;
+    const bool named = wanted != "auto" && wanted != "none";
+    if (wanted == "none" || setting("standalone").text == "1" || line_.nested) {
+      return absl::OkStatus();
+    }
+    const std::optional<SchedulerFacts> facts = find_scheduler(environment_, wanted);
+    const std::string_view proof = proof_of_scheduler(wanted);
+    if (!facts && named && !proof.empty()) {
+      return absl::InvalidArgumentError(cat(origin("scheduler"), " ", wanted,
+                                            ": it did not start this process (", proof,
+                                            " is not set)"));
+    }
+    if (!facts) return absl::OkStatus();
+    const bool has_endpoint = given("rdzv-endpoint") || given("master-addr");
+    const bool several = facts->nodes.value_or(1) > 1;
+    if (named && several && !has_endpoint && !facts->first_host.empty()) {
+      setting("rdzv-endpoint") = {facts->first_host, "detected"};
+    }
+    if (several && !given("nnodes") && (named || has_endpoint)) {
+      setting("nnodes") = {std::to_string(*facts->nodes), "detected"};
+      note(cat(facts->name, " started this node (", facts->evidence, "): a job of ", *facts->nodes,
+               " nodes; --nnodes says otherwise"));
+    } else if (several && !given("nnodes")) {
+      note(cat(facts->name, " started ", *facts->nodes, " nodes (", facts->evidence,
+               "), but this is a job of one node: --rdzv-endpoint, --nnodes or --scheduler ",
+               facts->name, " make it one of all"));
+    }
+    if (facts->flat_exit_code && !given("exit-code")) setting("exit-code") = {"flat", "detected"};
+    options_.scheduler = facts->name;
+    options_.scheduler_index = facts->index;
+    options_.scheduler_strips_pmi = facts->strips_pmi;
+    return absl::OkStatus();
   }
 
   // Python's names for levels; anything else is some other program's variable.
@@ -396,6 +435,11 @@ class Resolver {
   }
 
   absl::Status check_output() {
+    if (options_.silence_timeout && options_.console == ConsoleChoice::kRaw) {
+      return absl::InvalidArgumentError(
+          cat(origin("silence-timeout"), " needs to see what workers write, and ",
+              origin("console"), " raw gives them this process's own descriptors; use lines"));
+    }
     // torchrun's variable says how prefixes look, not that there are any.
     options_.log_prefix_given =
         given("log-prefix") && !setting("log-prefix").source.starts_with("TORCH");

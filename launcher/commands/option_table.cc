@@ -48,6 +48,11 @@ constexpr auto kTable = std::to_array<OptionDef>({
      "this node's place in the rank order; 0 also hosts the server where no node owns the "
      "endpoint's address", apply::node_rank},
 
+    {"scheduler", "", 0, kHere, kText, kJob, "NAME", "auto",
+     "who says which node this is: slurm, mpi, indexed-job, jobset, kubeflow, volcano, lws, none, "
+     "or auto: whoever shows itself; named, also how many nodes there are and where the first one "
+     "is", apply::scheduler},
+
     {"standalone", "standalone", 0, kHere, kSwitch, kEndpoint, "", "0",
      "one node, no server port, unique job id; overrides endpoint, id, node rank and nnodes",
      apply::toggle<&O::standalone>},
@@ -96,6 +101,10 @@ constexpr auto kTable = std::to_array<OptionDef>({
      "that is there already, UUIDs or MIG devices", apply::text<&O::devices>},
     {"virtual-local-rank", "virtual-local-rank", 0, kHere, kSwitch, kProgram, "", "0",
      "every worker sees one GPU, its own, and LOCAL_RANK 0", apply::toggle<&O::virtual_local_rank>},
+    {"numa-binding", "numa-binding", 0, kHere, kText, kProgram, "HOW", "none",
+     "which processors a worker may use, near its GPU where it has one: node, socket, core-complex "
+     "(all of the nearest NUMA node, package, cache), exclusive (its own share of the NUMA node's "
+     "cores) or none: as this process", apply::numa_binding, false},
     {"keep-fds", "", 0, kHere, kText, kProgram, "LIST", "",
      "open descriptors above 2 that workers get as well, like 3,5", apply::keep_fds},
     {"inherit", "", 0, kHere, kSwitch, kProgram, "", "0",
@@ -119,6 +128,12 @@ constexpr auto kTable = std::to_array<OptionDef>({
      "a node that is the first cause of N failures within WINDOW sits out for COOLDOWN, each time "
      "twice as long, where MIN is reached without it",
      apply::quarantine},
+    {"hang-timeout", "", 0, kHere, kText, kFailure, "D[,FIRST]", "",
+     "a worker that reports progress (MUSTER_PROGRESS_FILE; progress.h, progress.py) and makes "
+     "none for D hangs: stacks are captured, it is killed, which is a failure. FIRST: until its "
+     "first report [10 times D]", apply::hang_timeout},
+    {"silence-timeout", "", 0, kHere, kDuration, kFailure, "D", "",
+     "the same where no worker of this node has written anything for D", apply::silence_timeout},
     {"restart-backoff", "", 0, kHere, kDuration, kFailure, "MAX", "30s",
      "longest pause before a restart; the first has none, then 1s, doubling",
      apply::policy_duration<&P::restart_backoff_max>},
@@ -236,9 +251,7 @@ constexpr auto kTable = std::to_array<OptionDef>({
     ignored("use-env", "workers always get LOCAL_RANK in the environment; --pass-local-rank "
             "appends the argument", kSwitch, false),
 
-    later("numa-binding", kText, "numa-binding", false),
-    later("hang-timeout"), later("silence-timeout"),
-    later("metrics-addr"), later("http"), later("scheduler"),
+    later("metrics-addr"), later("http"),
     later("tls-cert"), later("tls-key"), later("tls-ca"),
     later("token-file"),
 });

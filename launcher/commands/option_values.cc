@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "launcher/commands/scheduler_facts.h"
 #include "launcher/commands/text.h"
 
 namespace muster::launcher::apply {
@@ -292,6 +293,53 @@ absl::Status role(Text text, RunOptions& options) {
   if (text.empty()) return absl::InvalidArgumentError("the name is empty");
   options.role = text;
   return absl::OkStatus();
+}
+
+absl::Status hang_timeout(Text text, RunOptions& options) {
+  constexpr int kFirst = 10;  // times as long before the first report
+  const std::vector<std::string_view> words = split(text, ',');
+  Duration timeout{0};
+  absl::Status status = read_duration(std::string(words[0]), false, timeout);
+  Duration first = timeout > Duration::max() / kFirst ? Duration::max() : timeout * kFirst;
+  if (status.ok() && words.size() > 1) {
+    status = read_duration(std::string(words[1]), false, first);
+  }
+  if (!status.ok()) return status;
+  if (words.size() > 2) {
+    return absl::InvalidArgumentError(cat("'", text, "' is not D or D,FIRST, two durations"));
+  }
+  options.hang_timeout = timeout;
+  options.hang_first = first;
+  return absl::OkStatus();
+}
+
+absl::Status silence_timeout(Text text, RunOptions& options) {
+  Duration timeout{0};
+  absl::Status status = read_duration(text, false, timeout);
+  if (status.ok()) options.silence_timeout = timeout;
+  return status;
+}
+
+absl::Status numa_binding(Text text, RunOptions& options) {
+  static constexpr std::array<std::pair<std::string_view, NumaBinding>, 5> kWords{
+      {{"none", NumaBinding::kNone},
+       {"node", NumaBinding::kNode},
+       {"socket", NumaBinding::kSocket},
+       {"exclusive", NumaBinding::kExclusive},
+       {"core-complex", NumaBinding::kCoreComplex}}};
+  return choose(text, kWords, options.numa_binding);
+}
+
+// Its facts are found before (option_rules.cc).
+absl::Status scheduler(Text text, RunOptions& /*options*/) {
+  const auto& names = scheduler_names();
+  const bool known = text == "auto" || text == "none" ||
+                     std::find(names.begin(), names.end(), text) != names.end();
+  if (known) return absl::OkStatus();
+  std::string all;
+  for (const std::string_view name : names)
+    all += cat(", ", name);
+  return absl::InvalidArgumentError(cat("'", text, "' is not one of auto, none", all));
 }
 
 absl::Status keep_fds(Text text, RunOptions& options) {

@@ -20,6 +20,7 @@
 #include <absl/status/statusor.h>
 
 #include "agent/shell/log_rules.h"
+#include "launcher/commands/placement.h"
 #include "proto/base/faults.h"
 #include "proto/base/job.h"
 #include "proto/base/time.h"
@@ -67,6 +68,10 @@ enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError };
 
 struct RunOptions {
   // Job.
+  // Who started this node, as far as it counts; see scheduler_facts.h. Empty: nobody known.
+  std::string scheduler;
+  std::optional<std::uint32_t> scheduler_index;
+  bool scheduler_strips_pmi = false;
   std::uint32_t min_nodes = 1;
   std::uint32_t max_nodes = 1;
   std::string nproc = "1";  // auto, gpu, cpu or a number; see nproc.h
@@ -91,6 +96,11 @@ struct RunOptions {
   // Devices.
   std::string devices;              // as given; see device_options.h
   bool virtual_local_rank = false;  // every worker has a device list of one
+  NumaBinding numa_binding = NumaBinding::kNone;
+  // Hangs.
+  std::optional<Duration> hang_timeout;
+  Duration hang_first{0};  // before the first report
+  std::optional<Duration> silence_timeout;
   // Program.
   bool module = false;
   bool no_python = false;

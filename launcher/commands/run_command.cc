@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "agent/core/device_memory.h"
 #include "agent/shell/guardian.h"
 #include "agent/shell/run_directory.h"
 #include "agent/shell/scratch.h"
@@ -27,6 +28,7 @@
 #include "launcher/commands/registry.h"
 #include "launcher/commands/run_job.h"
 #include "launcher/commands/text.h"
+#include "launcher/commands/topology.h"
 #include "proto/base/check.h"
 
 namespace muster::launcher {
@@ -96,6 +98,23 @@ std::optional<EarlyEnd> narrow_devices(const CommandLine& line, RunPlan& plan) {
   return std::nullopt;
 }
 
+std::optional<EarlyEnd> bind_workers(const CommandLine& line, RunPlan& plan) {
+  const NumaBinding binding = plan.options.numa_binding;
+  if (binding == NumaBinding::kNone) return std::nullopt;
+  const auto wrong = [&](const absl::Status& status) {
+    return refused(cat(origin(line, "numa-binding"), ": ", status.message()));
+  };
+  const absl::StatusOr<std::vector<Domain>> domains = find_domains(binding);
+  if (!domains.ok()) return wrong(domains.status());
+  std::string reason;
+  const unsigned gpus = count_gpus(plan.environment, {}, reason);
+  std::vector<std::string> devices = agent::visible_devices(device_mask(plan.environment), gpus);
+  auto placed = place_workers(binding, *domains, plan.slots, domains_of_devices(devices, *domains));
+  if (!placed.ok()) return wrong(placed.status());
+  plan.processors = *std::move(placed);
+  return std::nullopt;
+}
+
 // What this process opened itself closes at an exec.
 std::optional<EarlyEnd> check_kept(const CommandLine& line, const std::vector<int>& kept) {
   for (const int fd : kept) {
@@ -121,6 +140,7 @@ std::optional<EarlyEnd> make_plan(CommandLine& line, RunPlan& plan) {
     }
     plan.own_devices = *std::move(devices);
   }
+  if (auto end = bind_workers(line, plan)) return end;
   if (auto end = check_kept(line, options.keep_fds)) return end;
   if (options.stdin_choice == StdinChoice::kLocalRank && options.stdin_local_rank >= plan.slots) {
     return refused(

@@ -27,7 +27,8 @@ struct RunPlan {
   EnvironmentMap environment;
   Program program;
   std::uint32_t slots = 1;
-  std::vector<std::string> own_devices;  // --virtual-local-rank: by local rank
+  std::vector<std::vector<int>> processors;  // --numa-binding: by local rank; empty: all
+  std::vector<std::string> own_devices;      // --virtual-local-rank: by local rank
   JobId job;
   NodeName node;
   std::string host;

@@ -1,24 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/commands/scheduler.h"
 
-#include <array>
-
 #include "launcher/commands/text.h"
 
 namespace muster::launcher {
 namespace {
-
-struct Scheduler {
-  const char* proof;  // a variable that only it sets
-  const char* index;
-};
-
-// The names are those of each scheduler's documentation.
-constexpr std::array<Scheduler, 5> kSchedulers{{{"SLURM_JOB_ID", "SLURM_NODEID"},
-                                                {"JOB_COMPLETION_INDEX", "JOB_COMPLETION_INDEX"},
-                                                {"LWS_WORKER_INDEX", "LWS_WORKER_INDEX"},
-                                                {"VC_TASK_INDEX", "VC_TASK_INDEX"},
-                                                {"VK_TASK_INDEX", "VK_TASK_INDEX"}}};
 
 std::string value_or(const EnvironmentMap& environment, const char* name, const char* other) {
   const auto found = environment.find(name);
@@ -26,18 +12,6 @@ std::string value_or(const EnvironmentMap& environment, const char* name, const 
 }
 
 }  // namespace
-
-std::optional<SchedulerPlace> scheduler_place(const EnvironmentMap& environment) {
-  if (environment.contains("MUSTER_GENERATION")) return std::nullopt;
-  for (const Scheduler& scheduler : kSchedulers) {
-    const auto index = environment.find(scheduler.index);
-    if (index == environment.end() || !environment.contains(scheduler.proof)) continue;
-    if (const std::optional<std::uint32_t> place = read_number<std::uint32_t>(index->second)) {
-      return SchedulerPlace{*place, scheduler.index};
-    }
-  }
-  return std::nullopt;
-}
 
 SchedulerAttempt scheduler_attempt(const EnvironmentMap& environment) {
   if (environment.contains("MUSTER_GENERATION")) return {};

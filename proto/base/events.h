@@ -55,6 +55,7 @@ struct WorkerEnded {  // "worker_exited"
   bool torn_down = false;
   std::uint64_t max_rss_bytes = 0;
   Duration run{0};
+  std::string stacks;  // path on its node, captured before it was killed; empty: none
   bool operator==(const WorkerEnded&) const = default;
 };
 struct GenerationRunning {

@@ -98,6 +98,7 @@ Failure to_failure(const WorkerExited& report, const NodeName& node) {
   if (report.error_file.size() <= kMostErrorFile) failure.error_file = report.error_file;
   failure.secondary = report.secondary;
   failure.torn_down = report.torn_down;
+  failure.stacks = report.stacks;
   switch (report.status.kind) {
     case ExitStatus::Kind::kExited:
       failure.kind = FailureKind::kExit;
@@ -112,6 +113,12 @@ Failure to_failure(const WorkerExited& report, const NodeName& node) {
       failure.kind = FailureKind::kSpawn;
       failure.exit_code = spawn_exit_code(report.status.value);
       break;
+  }
+  if (report.hang) {
+    failure.kind = FailureKind::kHang;
+    failure.ambiguous = report.hang->ambiguous;
+    failure.signal.reset();  // it is ours
+    failure.core_dumped = false;
   }
   return failure;
 }

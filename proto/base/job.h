@@ -119,6 +119,14 @@ struct ExitStatus {
   bool operator==(const ExitStatus&) const = default;
 };
 
+// A worker that made no progress, or said nothing, and was killed for that.
+struct Hang {
+  bool ambiguous = false;  // another worker may have been the one that hung; this stands for all
+  bool stopped = false;    // the process was in state T
+  std::optional<std::uint64_t> step;  // that it had reported
+  bool operator==(const Hang&) const = default;
+};
+
 // One failed worker or lost node.
 struct Failure {
   FailureKind kind = FailureKind::kExit;
@@ -135,6 +143,7 @@ struct Failure {
   bool ambiguous = false;        // another cause was too close to tell
   bool torn_down = false;        // a victim that ended after our own stop signal
   bool core_dumped = false;      // kSignal: the kernel wrote a core dump
+  std::string stacks;            // path on its node of stacks captured before it was killed
   bool operator==(const Failure&) const = default;
 };
 

@@ -108,6 +108,8 @@ struct WorkerExited {
   bool secondary = false;    // error.json says "secondary": true
   bool parting = false;      // torn_down, because its node leaves
   bool stops_agent = false;  // ended by a signal on which its agent would stop
+  std::optional<Hang> hang;
+  std::string stacks;  // path of its stacks on its node, captured before it was killed
   bool operator==(const WorkerExited&) const = default;
 };
 

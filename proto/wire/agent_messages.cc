@@ -164,6 +164,8 @@ void put(const WorkerExited& from, v1::AgentMessage& message) {
   to.set_secondary(from.secondary);
   to.set_parting(from.parting);
   to.set_stops_agent(from.stops_agent);
+  to.set_stacks(cut(from.stacks));
+  if (from.hang) write(*from.hang, *to.mutable_hang());
 }
 WorkerExited get(const v1::WorkerExited& from, Border& border) {
   WorkerExited to;
@@ -185,6 +187,8 @@ WorkerExited get(const v1::WorkerExited& from, Border& border) {
   to.secondary = from.secondary();
   to.parting = from.parting();
   to.stops_agent = from.stops_agent();
+  to.stacks = border.text("stacks", from.stacks());
+  if (from.has_hang()) to.hang = read(from.hang());
   return to;
 }
 

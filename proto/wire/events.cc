@@ -82,6 +82,7 @@ void put(const event::WorkerEnded& from, JobEvent& event) {
   to.set_torn_down(from.torn_down);
   to.set_max_rss_bytes(from.max_rss_bytes);
   to.set_run_ns(from.run.count());
+  to.set_stacks(cut(from.stacks));
 }
 event::WorkerEnded get(const v1::WorkerEnded& from, Border& border) {
   event::WorkerEnded to;
@@ -90,6 +91,7 @@ event::WorkerEnded get(const v1::WorkerEnded& from, Border& border) {
   to.torn_down = from.torn_down();
   to.max_rss_bytes = from.max_rss_bytes();
   to.run = border.duration("run_ns", from.run_ns());
+  to.stacks = border.text("stacks", from.stacks());
   return to;
 }
 

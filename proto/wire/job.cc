@@ -263,6 +263,18 @@ ExitStatus read(const v1::ExitStatus& from, Border& border) {
   return to;
 }
 
+void write(const Hang& from, v1::Hang& to) {
+  to.set_ambiguous(from.ambiguous);
+  to.set_stopped(from.stopped);
+  if (from.step) to.set_step(*from.step);
+}
+
+Hang read(const v1::Hang& from) {
+  Hang to{from.ambiguous(), from.stopped(), std::nullopt};
+  if (from.has_step()) to.step = from.step();
+  return to;
+}
+
 void write(const Failure& from, v1::Failure& to) {
   to.set_kind(to_enum<v1::FailureKind>(from.kind));
   to.set_node(from.node);
@@ -278,6 +290,7 @@ void write(const Failure& from, v1::Failure& to) {
   to.set_ambiguous(from.ambiguous);
   to.set_torn_down(from.torn_down);
   to.set_core_dumped(from.core_dumped);
+  to.set_stacks(cut(from.stacks));
 }
 
 Failure read(const v1::Failure& from, Border& border) {
@@ -298,6 +311,7 @@ Failure read(const v1::Failure& from, Border& border) {
   to.ambiguous = from.ambiguous();
   to.torn_down = from.torn_down();
   to.core_dumped = from.core_dumped();
+  to.stacks = border.text("stacks", from.stacks());
   return to;
 }
 

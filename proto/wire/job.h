@@ -29,6 +29,8 @@ NodeFacts read(const v1::NodeFacts& from, Border& border);
 
 void write(const ExitStatus& from, v1::ExitStatus& to);
 ExitStatus read(const v1::ExitStatus& from, Border& border);
+void write(const Hang& from, v1::Hang& to);
+Hang read(const v1::Hang& from);
 void write(const Failure& from, v1::Failure& to);
 Failure read(const v1::Failure& from, Border& border);
 void write(const Outcome& from, v1::Outcome& to);

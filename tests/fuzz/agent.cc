@@ -42,6 +42,7 @@ AgentConfig config_from(Input& input) {
   if (input.coin()) config.stop_signal = 1 + static_cast<int>(input.below(64));
   config.stop_scope = static_cast<SignalScope>(input.below(2));
   config.exit_code = static_cast<ExitCodeMode>(input.below(2));
+  if (input.one_in(4)) config.hang_timeout = config.hang_first = 1s;
   JobPolicy& policy = config.spec.policy;
   for (Duration* duration :
        {&config.stop_budget, &policy.join_timeout, &policy.stop_grace, &policy.heartbeat,
@@ -182,6 +183,7 @@ class Node {
       }
       case 4: return input_.one_in(4) ? step(GuardianLost{}) : tick();
       case 5: return step(Started{});
+      case 7: return step(StacksCaptured{1 + input_.below(2), {{0, "", input_.coin()}}});
       case 6: return judge_.stream == Stream::kOpening ? tick() : step(LinkUp{});
       default: return tick();
     }

@@ -55,6 +55,7 @@ class AgentJudge {
   void on(const agent::ResumeGuardian&) {}
   void on(const agent::StartFaultClock&) {}
   void on(const agent::AwaitDevices&) {}
+  void on(const agent::CaptureStacks&) {}
   void on(const agent::Emit&) {}
   void on(const agent::Say&) {}
   void on(const agent::SayLingering&) {}

@@ -8,6 +8,7 @@ muster_test(agent_shell_test LABEL unit
           unit/agent_shell/log_keeper_test.cc
           unit/agent_shell/master_port_test.cc unit/agent_shell/termination_log_test.cc
           unit/agent_shell/oom_test.cc unit/agent_shell/progress_test.cc
+          unit/agent_shell/stack_capture_test.cc
   LINK muster::agent_shell muster::json)
 # A libnvidia-ml.so.1 without a GPU.
 add_library(muster_fake_nvml SHARED support/fake_nvml/nvml.cc)

@@ -73,6 +73,9 @@ struct Lines {
   std::string operator()(const ag::AwaitDevices& a) const {
     return "await devices of " + number(static_cast<std::uint32_t>(a.pids.size())) + " processes";
   }
+  std::string operator()(const ag::CaptureStacks& a) const {
+    return "capture stacks of " + number(static_cast<std::uint32_t>(a.workers.size())) + " workers";
+  }
   std::string operator()(const ag::Emit& a) const {
     std::string line = std::string("event ") + event_name(a.event.body);
     if (a.event.rank) line += " rank " + number(*a.event.rank);

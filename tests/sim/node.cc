@@ -44,6 +44,10 @@ void Node::start_agent() {
   config.node.dialed_addr = node_address(truth_.index);
   config.argv = {"/bin/train"};
   config.stop_budget = 6s;
+  if (world_.options.hang_watch > 0) {
+    config.hang_timeout = 2s;
+    config.hang_first = 15s;
+  }
   config.seed = world_.rng.next();
   ++truth_.life;
   forget_processes();
@@ -195,6 +199,8 @@ void Node::carry_out(agent::Action&& action) {
     signal_worker(*signal);
   } else if (const auto* file = std::get_if<agent::WriteStopFile>(&action)) {
     heed_stop_file(file->local_rank);
+  } else if (const auto* capture = std::get_if<agent::CaptureStacks>(&action)) {
+    capture_stacks(*capture);
   } else if (const auto* end = std::get_if<agent::Finish>(&action)) {
     finish(*end);
   }

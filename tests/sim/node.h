@@ -62,6 +62,7 @@ class Node {
   void start_workers(const agent::StartWorkers& start);
   void sample_progress();
   void heed_stop_file(std::uint32_t local_rank);
+  void capture_stacks(const agent::CaptureStacks& order);
   void plan_natural_end(const ProcessPtr& process);
   void signal_worker(const agent::SignalWorker& order);
   void kill(const ProcessPtr& process, Duration patience);

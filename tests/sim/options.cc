@@ -84,6 +84,7 @@ void draw_troubles(Rng rng, SimOptions& options) {
   options.attempts = maybe(0.4, 1.0);
   if (rng.below(4) == 0) options.policy.max_restarts_window = Duration(1s) * (2 + rng.below(12));
   options.suspends = maybe(0.2, 0.1);
+  options.hang_watch = maybe(0.5, 1.0);
   if (options.hosted) options.lost_tails = 0;
   if (options.lost_tails > 0) {
     options.journaled = true;
@@ -240,6 +241,7 @@ const std::vector<Knob>& knobs() {
                                      {"wall-steps", &SimOptions::wall_steps},
                                      {"lost-tails", &SimOptions::lost_tails},
                                      {"hangs", &SimOptions::hangs},
+                                     {"hang-watch", &SimOptions::hang_watch},
                                      {"peers", &SimOptions::peers},
                                      {"attempts", &SimOptions::attempts},
                                      {"suspends", &SimOptions::suspends}};

@@ -55,6 +55,7 @@ struct SimOptions {
   double exec_failure = 0;
   double ignores_term = 0;
   double hangs = 0;        // chance that a worker stands still until it is stopped
+  double hang_watch = 0;   // above 0: agents look for hangs
   double peers = 0;        // chance that a worker fails over one of its generation that ended
   double leaves_rest = 0;  // chance that descendants outlive the worker
   double unkillable = 0;

@@ -76,6 +76,16 @@ void Node::heed_stop_file(std::uint32_t local_rank) {
   }
 }
 
+// Some never come.
+void Node::capture_stacks(const agent::CaptureStacks& order) {
+  if (world_.chance(0.1)) return;
+  agent::StacksCaptured captured;
+  captured.number = order.number;
+  for (const auto& worker : order.workers)
+    captured.workers.push_back({worker.local_rank, "stacks", world_.chance(0.2)});
+  later(world_.between(1ms, 4s), [this, captured] { post(captured); });
+}
+
 void Node::plan_natural_end(const ProcessPtr& process) {
   const Duration length = world_.between(500ms, world_.options.longest_work);
   const bool fails = world_.chance(world_.options.worker_failure);
@@ -186,7 +196,8 @@ void Node::signal_worker(const agent::SignalWorker& order) {
   for (const ProcessPtr& process : truth_.processes) {
     if (process->local_rank != order.local_rank || !process->alive()) continue;
     if (order.signal == 9) {
-      if (order.scope == agent::SignalScope::kGroup) kill(process, order.patience);
+      const bool is_hang = !order.stops;
+      if (order.scope == agent::SignalScope::kGroup || is_hang) kill(process, order.patience);
       continue;
     }
     if (order.signal == 19) {

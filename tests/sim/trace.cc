@@ -115,6 +115,7 @@ struct AgentEvents {
   std::string operator()(const agent::GuardianLost&) const { return "GuardianLost"; }
   std::string operator()(const agent::FaultFired&) const { return "FaultFired"; }
   std::string operator()(const agent::ProgressSampled&) const { return "ProgressSampled"; }
+  std::string operator()(const agent::StacksCaptured&) const { return "StacksCaptured"; }
   std::string operator()(const agent::Tick&) const { return "Tick"; }
 };
 
@@ -144,6 +145,7 @@ struct AgentActions {
   std::string operator()(const agent::ResumeGuardian&) const { return "ResumeGuardian"; }
   std::string operator()(const agent::StartFaultClock&) const { return "StartFaultClock"; }
   std::string operator()(const agent::AwaitDevices&) const { return "AwaitDevices"; }
+  std::string operator()(const agent::CaptureStacks&) const { return "CaptureStacks"; }
   std::string operator()(const agent::Emit& a) const {
     return std::string("Emit ") + event_name(a.event.body);
   }

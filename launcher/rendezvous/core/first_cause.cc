@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "proto/base/check.h"
 
@@ -62,6 +64,26 @@ const Cause* best_between_nodes(const std::map<NodeName, const Cause*>& firsts, 
   });
 }
 
+// Ranks that wait for each other stand still together, and each node blames one of its own: a
+// stopped process is to blame, else who has come least far, else it cannot be told.
+const Cause* who_hangs(const std::vector<const Cause*>& causes, bool& ambiguous) {
+  const auto place = [](const Cause* cause) {
+    return std::pair(!cause->hang->stopped, cause->hang->step);
+  };
+  std::vector<const Cause*> hung;
+  for (const Cause* cause : causes) {
+    if (cause->hang) hung.push_back(cause);
+  }
+  const auto before = [&](const Cause* a, const Cause* b) {
+    if (place(a) != place(b)) return place(a) < place(b);
+    return std::tie(a->happened, a->failure.node) < std::tie(b->happened, b->failure.node);
+  };
+  const Cause* first = *std::min_element(hung.begin(), hung.end(), before);
+  const auto as_far = [&](const Cause* cause) { return place(cause) == place(first); };
+  ambiguous = first->hang->ambiguous || std::count_if(hung.begin(), hung.end(), as_far) > 1;
+  return first;
+}
+
 // With a node lost, only what happened on lost nodes can be first. A stop signal seen on a node
 // that then went away belongs to its going, not before it.
 std::vector<const Cause*> eligible(const std::vector<Cause>& causes) {
@@ -87,6 +109,7 @@ std::optional<Verdict> settle_first_cause(const std::vector<Cause>& causes,
   if (chosen.empty()) return std::nullopt;
   bool ambiguous = false;
   const Cause* first = best_between_nodes(first_of_nodes(chosen), ambiguous);
+  if (first->hang) first = who_hangs(chosen, ambiguous);
   Verdict verdict{*first, {}};
   verdict.first.failure.ambiguous = ambiguous;
   for (const Cause& cause : causes) {

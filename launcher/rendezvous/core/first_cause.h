@@ -26,6 +26,7 @@ struct Cause {
   // It ended by a stop signal, which the agent itself received too: a stop, not a failure.
   bool agent_signaled = false;
   bool stops_agent = false;  // … one that its agent would stop on, had it come to it
+  std::optional<Hang> hang;
 };
 
 struct Verdict {

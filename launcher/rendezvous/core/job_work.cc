@@ -97,6 +97,7 @@ void Job::emit_exit(const NodeName& node, const WorkerExited& exited) {
   ended.torn_down = exited.torn_down;
   ended.max_rss_bytes = exited.max_rss_bytes;
   ended.run = exited.run;
+  ended.stacks = exited.stacks;
   JobEvent event = node_event(node, ended);
   event.rank = exited.rank;
   event.local_rank = exited.rank - ranks_of(node)->first_rank;
@@ -123,6 +124,7 @@ void Job::note_failed_exit(Member& member, const WorkerExited& exited, Instant h
   cause.order = exited.order;
   cause.agent_signaled = exited.agent_signaled;
   cause.stops_agent = exited.stops_agent;
+  cause.hang = exited.hang;
   std::string reason = describe(cause.failure);
   if (member.leaving && is_stop(cause)) life_->parted_at = earlier(life_->parted_at, happened);
   life_->note(std::move(cause));

@@ -188,6 +188,7 @@ struct CauseRecord {
   std::uint64_t order = 0;
   bool agent_signaled = false;
   bool stops_agent = false;
+  std::optional<Hang> hang;
   bool operator==(const CauseRecord&) const = default;
 };
 

@@ -212,6 +212,7 @@ CauseRecord read(const v1::CauseRecord& from, wire::Border& border) {
   to.order = from.order();
   to.agent_signaled = from.agent_signaled();
   to.stops_agent = from.stops_agent();
+  if (from.has_hang()) to.hang = wire::read(from.hang());
   return to;
 }
 
@@ -387,6 +388,7 @@ void write(const NodeRecord& from, v1::NodeRecord& to) {
     written.set_order(cause.order);
     written.set_agent_signaled(cause.agent_signaled);
     written.set_stops_agent(cause.stops_agent);
+    if (cause.hang) wire::write(*cause.hang, *written.mutable_hang());
   }
   for (const Failure& failure : from.torn_down)
     wire::write(failure, *to.add_torn_down());

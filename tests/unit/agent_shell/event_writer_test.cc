@@ -97,9 +97,10 @@ TEST_CASE("every event has the fields of the contract") {
        R"("generation_formed","world_size":3,"nodes":[{"node":"a","group_rank":0,"first_rank":0,)"
        R"("count":3}],"master_addr":"10.0.0.1","master_port":20001,"reason":"node_lost"})"},
       {event::WorkerStarted{"/bin/true"}, R"("worker_started","argv0":"/bin/true"})"},
-      {event::WorkerEnded{std::nullopt, 9, true, 4096, 250ms},
-       R"("worker_exited","signal":"SIGKILL","torn_down":true,"max_rss_bytes":4096,"run_s":0.25})"},
-      {event::WorkerEnded{3, std::nullopt, false, 0, 1s},
+      {event::WorkerEnded{std::nullopt, 9, true, 4096, 250ms, "/logs/stacks.txt"},
+       R"("worker_exited","signal":"SIGKILL","torn_down":true,"max_rss_bytes":4096,"run_s":0.25,)"
+       R"("stacks":"/logs/stacks.txt"})"},
+      {event::WorkerEnded{3, std::nullopt, false, 0, 1s, ""},
        R"("worker_exited","exit_code":3,"torn_down":false,"max_rss_bytes":0,"run_s":1.0})"},
       {event::GenerationRunning{500ms, 125ms},
        R"("generation_running","form_s":0.5,"spawn_s":0.125})"},

@@ -106,9 +106,47 @@ TEST_CASE("how many nodes may wait above MAX") {
 }
 
 TEST_CASE("what is not in this version is refused by name") {
-  CHECK(error_of({"--numa-binding", "node"}) == "--numa-binding is not in this version");
-  CHECK(error_of({"--numa_b=node"}) == "--numa-binding is not in this version");
-  CHECK(error_of({"--hang-timeout", "3s"}) == "--hang-timeout is not in this version");
+  CHECK(error_of({"--http", ":80"}) == "--http is not in this version");
+  CHECK(error_of({"--tls_ca=x"}) == "--tls-ca is not in this version");
+}
+
+TEST_CASE("how workers are bound to processors") {
+  CHECK(resolve({}).options.numa_binding == NumaBinding::kNone);
+  CHECK(resolve({"--numa-binding", "node"}).options.numa_binding == NumaBinding::kNode);
+  CHECK(resolve({"--numa_b=core-complex"}).options.numa_binding == NumaBinding::kCoreComplex);
+  CHECK(error_of({"--numa-binding=all"}) ==
+        "--numa-binding: 'all' is not one of none, node, socket, exclusive, core-complex");
+}
+
+TEST_CASE("what a scheduler says makes no job of several nodes by itself") {
+  const EnvironmentMap slurm{{"SLURM_JOB_ID", "7"},
+                             {"SLURM_NODEID", "1"},
+                             {"SLURM_NNODES", "4"},
+                             {"SLURM_NODELIST", "gpu[08-11]"}};
+  const Result alone = resolve({}, slurm);
+  CHECK(alone.options.max_nodes == 1);
+  CHECK(has_note(alone,
+                 "but this is a job of one node: --rdzv-endpoint, --nnodes or --scheduler "
+                 "slurm make it one of all"));
+  const Result met = resolve({"--rdzv-endpoint=gpu08:1234"}, slurm);
+  CHECK(met.options.max_nodes == 4);
+  CHECK(met.options.scheduler_index == 1U);
+  CHECK(met.options.scheduler_strips_pmi);
+  const Result named = resolve({"--scheduler", "slurm"}, slurm);
+  CHECK(named.options.max_nodes == 4);
+  CHECK(named.options.endpoint->text() == "gpu08:29400");
+  CHECK(resolve({"--nnodes=2", "--rdzv-endpoint=a:1"}, slurm).options.max_nodes == 2);
+  CHECK(resolve({"--scheduler=none"}, slurm).line.notes.empty());
+  CHECK_FALSE(resolve({"--scheduler=none"}, slurm).options.scheduler_index);
+  CHECK(resolve({"--standalone"}, slurm).line.notes.empty());
+  EnvironmentMap inside = slurm;
+  inside["MUSTER_GENERATION"] = "0";
+  CHECK_FALSE(resolve({}, inside).options.scheduler_index);
+  CHECK(error_of({"--scheduler=lws"}, slurm) ==
+        "--scheduler lws: it did not start this process (LWS_WORKER_INDEX is not set)");
+  CHECK(error_of({"--scheduler=pbs"}) ==
+        "--scheduler: 'pbs' is not one of auto, none, slurm, kubeflow, jobset, lws, volcano, "
+        "indexed-job, mpi");
 }
 
 TEST_CASE("the role of the workers") {
@@ -125,6 +163,22 @@ TEST_CASE("descriptors that workers get as well") {
   CHECK(error_of({"--keep-fds=-4"}) == "--keep-fds: '-4' is not the number of a descriptor");
   CHECK(error_of({"--keep-fds=2"}) ==
         "--keep-fds: 2 is one of the worker's own streams; see --stdin and --console");
+}
+
+TEST_CASE("when a worker hangs") {
+  CHECK_FALSE(resolve({}).options.hang_timeout);
+  const Result plain = resolve({"--hang-timeout", "30s"});
+  CHECK(plain.options.hang_timeout == 30s);
+  CHECK(plain.options.hang_first == 300s);
+  CHECK(resolve({"--hang-timeout=30s,10m"}).options.hang_first == 600s);
+  CHECK(resolve({"--silence-timeout=5m"}).options.silence_timeout == 300s);
+  for (const char* bad : {"0", "soon", "1s,", "1s,0", "1s,2s,3s"}) {
+    INFO(bad);
+    CHECK(error_of({cat("--hang-timeout=", bad)}).starts_with("--hang-timeout: "));
+  }
+  CHECK(error_of({"--silence-timeout=1m", "--console=raw"}) ==
+        "--silence-timeout needs to see what workers write, and --console raw gives them this "
+        "process's own descriptors; use lines");
 }
 
 TEST_CASE("whether the master port is held") {

@@ -3,27 +3,70 @@
 
 #include <catch2/catch.hpp>
 
+#include "launcher/commands/scheduler_facts.h"
+
 namespace muster::launcher {
 
-TEST_CASE("a scheduler's number of this node", "[scheduler]") {
-  CHECK_FALSE(scheduler_place({}).has_value());
-  CHECK(scheduler_place({{"SLURM_JOB_ID", "7"}, {"SLURM_NODEID", "3"}}) ==
-        SchedulerPlace{3, "SLURM_NODEID"});
-  CHECK(scheduler_place({{"JOB_COMPLETION_INDEX", "0"}}) ==
-        SchedulerPlace{0, "JOB_COMPLETION_INDEX"});
-  CHECK(scheduler_place({{"LWS_WORKER_INDEX", "12"}}) == SchedulerPlace{12, "LWS_WORKER_INDEX"});
-  CHECK(scheduler_place({{"VC_TASK_INDEX", "1"}, {"VK_TASK_INDEX", "1"}}) ==
-        SchedulerPlace{1, "VC_TASK_INDEX"});
+TEST_CASE("who started this node, and what it says of the job", "[scheduler]") {
+  CHECK_FALSE(find_scheduler({}, "auto"));
+  const auto slurm = find_scheduler({{"SLURM_JOB_ID", "7"},
+                                     {"SLURM_NODEID", "3"},
+                                     {"SLURM_JOB_NUM_NODES", "4"},
+                                     {"SLURM_JOB_NODELIST", "gpu[08-11]"}},
+                                    "auto");
+  REQUIRE(slurm);
+  CHECK(slurm->name == "slurm");
+  CHECK(slurm->index == 3U);
+  CHECK(slurm->nodes == 4U);
+  CHECK(slurm->first_host == "gpu08");
+  CHECK(slurm->strips_pmi);
+  CHECK(slurm->evidence ==
+        "SLURM_JOB_ID=7, SLURM_NODEID=3, SLURM_JOB_NUM_NODES=4, SLURM_JOB_NODELIST=gpu[08-11]");
+  CHECK(find_scheduler({{"JOB_COMPLETION_INDEX", "0"}}, "auto")->name == "indexed-job");
+  CHECK(find_scheduler({{"JOBSET_NAME", "x"}, {"JOB_COMPLETION_INDEX", "2"}}, "auto")->name ==
+        "jobset");
+  const auto lws = find_scheduler(
+      {{"LWS_WORKER_INDEX", "1"}, {"LWS_GROUP_SIZE", "2"}, {"LWS_LEADER_ADDRESS", "pod-0.svc"}},
+      "lws");
+  CHECK((lws->index == 1U && lws->nodes == 2U && lws->first_host == "pod-0.svc"));
+  CHECK(find_scheduler({{"VC_TASK_INDEX", "1"}, {"VK_TASK_INDEX", "1"}}, "auto")->index == 1U);
+  CHECK_FALSE(find_scheduler({{"LWS_WORKER_INDEX", "1"}}, "slurm"));
+}
+
+TEST_CASE("ranks of mpirun are nodes where each has one", "[scheduler]") {
+  EnvironmentMap environment{{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}};
+  CHECK_FALSE(find_scheduler(environment, "auto"));
+  environment["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
+  CHECK(find_scheduler(environment, "mpi")->nodes == 2U);
+}
+
+TEST_CASE("Kubeflow's first operator is known by torch's own variables", "[scheduler]") {
+  EnvironmentMap pod{{"PET_NNODES", "2"},
+                     {"MASTER_ADDR", "job-master-0"},
+                     {"MASTER_PORT", "23456"},
+                     {"WORLD_SIZE", "2"},
+                     {"RANK", "1"},
+                     {"KUBERNETES_SERVICE_HOST", "10.0.0.1"}};
+  CHECK(find_scheduler(pod, "auto")->flat_exit_code);
+  pod.erase("WORLD_SIZE");
+  CHECK_FALSE(find_scheduler(pod, "auto"));
 }
 
 TEST_CASE("what is no number of a node is not taken for one", "[scheduler]") {
-  CHECK_FALSE(scheduler_place({{"SLURM_NODEID", "3"}}).has_value());  // a leftover without its job
-  for (const char* odd : {"", "-1", "1a", " 1", "99999999999"}) {
-    CHECK_FALSE(scheduler_place({{"JOB_COMPLETION_INDEX", odd}}).has_value());
+  CHECK_FALSE(find_scheduler({{"SLURM_NODEID", "3"}}, "auto"));  // a leftover without its job
+  for (const char* odd : {"-1", "1a", " 1", "99999999999"}) {
+    CHECK_FALSE(find_scheduler({{"JOB_COMPLETION_INDEX", odd}}, "auto")->index);
   }
-  // A worker of ours has the variables of the node, and is none itself.
-  CHECK_FALSE(
-      scheduler_place({{"JOB_COMPLETION_INDEX", "2"}, {"MUSTER_GENERATION", "0"}}).has_value());
+}
+
+TEST_CASE("the first of a list of Slurm's", "[scheduler]") {
+  CHECK(first_of_nodelist("node1") == "node1");
+  CHECK(first_of_nodelist("login,node[1-2]") == "login");
+  CHECK(first_of_nodelist("node[07-09,12],x1") == "node07");
+  CHECK(first_of_nodelist("node[3,5]") == "node3");
+  CHECK(first_of_nodelist("r[1-2]n[4-5],z") == "r1n4");
+  CHECK(first_of_nodelist("node[4") == "");
+  CHECK(first_of_nodelist("") == "");
 }
 
 TEST_CASE("a scheduler's attempts, and how Slurm counts them", "[scheduler]") {

@@ -51,6 +51,26 @@ TEST_CASE("no failure, no cause") {
   CHECK_FALSE(settle_first_cause({}, 64).has_value());
 }
 
+TEST_CASE("of ranks that hang together a stopped one is to blame, else who came least far") {
+  const auto hung = [](const NodeName& node, Duration when, Hang hang) {
+    Cause made = cause(node, 1, FailureKind::kHang, 0, when);
+    made.hang = hang;
+    return made;
+  };
+  CHECK(first({hung("a", 0ms, {false, false, 5}), hung("b", 900ms, {false, true, 5})}).node == "b");
+  CHECK(first({hung("a", 0ms, {false, false, 5}), hung("b", 900ms, {false, false, 4})}).node ==
+        "b");
+  CHECK(first({hung("a", 0ms, {false, false, 5}), hung("b", 9ms, {true, false, {}})}).ambiguous);
+  const Failure equal =
+      first({hung("a", 9ms, {false, false, 5}), hung("b", 0ms, {false, false, 5})});
+  CHECK(equal.node == "b");
+  CHECK(equal.ambiguous);
+  // What failed by itself long before is the cause.
+  const Failure own =
+      first({cause("a", 0, FailureKind::kExit, 3, 0ms), hung("b", 900ms, {false, true, 5})});
+  CHECK(own.node == "a");
+}
+
 TEST_CASE("on one node the wait set's order decides, whatever the clock said") {
   const Failure found = first({cause("a", 1, FailureKind::kExit, 1, 10ms, 8),
                                cause("a", 0, FailureKind::kExit, 1, 20ms, 7)});

@@ -51,6 +51,7 @@ Persist some_run(const std::string& job) {
   CauseRecord cause;
   cause.failure.node = "b";
   cause.failure.exit_code = 1;
+  cause.hang = Hang{true, false, 7};
   cause.failure.stderr_tail = std::string("a\0b\xff", 4);
   cause.reported = cause.happened = 1'700'000'000'600'000;
   change.nodes[1].causes.push_back(cause);

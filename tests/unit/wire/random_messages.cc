@@ -158,6 +158,7 @@ Failure RandomMessages::failure() {
   out.ambiguous = coin();
   out.torn_down = coin();
   out.core_dumped = coin();
+  out.stacks = text();
   return out;
 }
 
@@ -227,6 +228,7 @@ EventBody RandomMessages::event_body() {
       out.torn_down = coin();
       out.max_rss_bytes = rng_.next();
       out.run = duration();
+      out.stacks = text();
       return out;
     }
     case 6: return event::GenerationRunning{duration(), duration()};
@@ -290,6 +292,12 @@ WorkerExited RandomMessages::worker_exited() {
   out.stderr_tail = text(4096);
   out.error_file = text(2000);
   out.secondary = coin();
+  out.stops_agent = coin();
+  out.stacks = text();
+  if (coin()) {
+    out.hang = Hang{coin(), coin(), std::nullopt};
+    if (coin()) out.hang->step = rng_.next();
+  }
   return out;
 }
 
