@@ -173,6 +173,7 @@ void queue(const std::shared_ptr<FakeComm>& comm, const FakePart& part, CuStream
     if (round->done) fake_nccl_deliver(*round, comm->rank);
     // Between processes this one is the only rank here.
     const std::size_t here = fake_nccl->files ? 1 : round->parts.size();
+    const Lock lock(fake_driver->mutex);  // what runs, runs without it
     if (++round->delivered == here) comm->clique->rounds.erase(index);
   };
   // Queueing may run things at once, and lets go of the lock for it.
