@@ -4,16 +4,19 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
 #include <ctime>
 #include <deque>
+#include <exception>
 #include <fcntl.h>
 #include <mutex>
 #include <poll.h>
+#include <set>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -24,18 +27,18 @@
 #include "agent/shell/descendants.h"
 #include "agent/shell/io_loop.h"
 #include "agent/shell/stack_snapshot.h"
+#include "agent/shell/stack_tool.h"
 #include "agent/shell/unique_fd.h"
 #include "agent/shell/write_all.h"
-
-extern char** environ;
 
 namespace muster::agent {
 namespace {
 
-constexpr int kTools = 2;  // at once
-constexpr int kLookMs = 20;
+constexpr std::size_t kTools = 2;  // at once: they take processors from who still works
+constexpr int kLookMs = 100;       // whatever else wakes the thread
 // What the thread keeps of the limit for ending its tools.
 constexpr Duration kReserve = 200ms;
+constexpr Duration kLastCall = 100ms;
 
 void append(int fd, std::string_view text) {
   std::atomic<std::uint64_t> written{0};
@@ -60,83 +63,32 @@ std::string find_program(const std::string& search, const char* name) {
   return "";
 }
 
-// A program that looks at one process and writes to a file.
-class Tool {
- public:
-  // Not running afterwards: it could not be started, which the file says.
-  Tool(std::vector<std::string> words, int file) {
-    std::vector<char*> argv;
-    for (std::string& word : words)
-      argv.push_back(word.data());
-    argv.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    ::posix_spawn_file_actions_adddup2(&actions, file, 1);
-    ::posix_spawn_file_actions_adddup2(&actions, file, 2);
-    posix_spawnattr_t attributes;
-    ::posix_spawnattr_init(&attributes);
-    sigset_t none;
-    sigset_t all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    ::posix_spawnattr_setsigmask(&attributes, &none);
-    ::posix_spawnattr_setsigdefault(&attributes, &all);
-    ::posix_spawnattr_setpgroup(&attributes, 0);
-    ::posix_spawnattr_setflags(
-        &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-    const int error = ::posix_spawn(&pid_, argv[0], &actions, &attributes, argv.data(), environ);
-    ::posix_spawn_file_actions_destroy(&actions);
-    ::posix_spawnattr_destroy(&attributes);
-    if (error != 0) {
-      append(file, words[0] + ": " + std::strerror(error) + "\n");
-      return;
-    }
-    // Gone already, and reaped by others: the call fails.
-    pidfd_.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-  }
-  ~Tool() { kill(); }
-  Tool(const Tool&) = delete;
-  Tool& operator=(const Tool&) = delete;
-
-  bool runs() {
-    if (!pidfd_.valid()) return false;
-    pollfd ready{pidfd_.get(), POLLIN, 0};
-    if (::poll(&ready, 1, 0) == 0) return true;
-    reap();
-    return false;
-  }
-  void kill() {
-    if (!runs()) return;
-    ::kill(-pid_, SIGKILL);
-    pollfd ready{pidfd_.get(), POLLIN, 0};
-    ::poll(&ready, 1, 100);
-    reap();
-  }
-
- private:
-  // Whoever reaps orphans here may have been faster.
-  void reap() {
-    ::waitpid(pid_, nullptr, WNOHANG);
-    pidfd_.reset();
-  }
-
-  pid_t pid_ = -1;
-  UniqueFd pidfd_;
-};
-
 // One capture: what the thread works on, and what is known when the time is over.
 struct Work {
   std::vector<StackTarget> targets;
   std::string search;
   Instant until;
+  UniqueFd wake{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
   std::atomic<bool> cancelled{false};
-  std::mutex guard;  // of results, and of what is posted: not to a loop that is gone
+  std::mutex guard;  // of all below, and of what is posted: not to a loop that is gone
+  std::condition_variable changed;
+  bool ended = false;
   std::vector<CapturedStacks> results;
+  ToolGroups tools;
 
   std::vector<CapturedStacks> known() {
     const std::lock_guard lock(guard);
     return results;
+  }
+  void cancel() {
+    const std::lock_guard lock(guard);
+    cancelled = true;
+    tools.kill_all();
+    ::eventfd_write(wake.get(), 1);
+  }
+  void await_end(Duration limit) {
+    std::unique_lock lock(guard);
+    changed.wait_for(lock, limit, [this] { return ended; });
   }
 };
 
@@ -148,31 +100,71 @@ class Capturer {
   void run() {
     for (std::size_t i = 0; i < work_.targets.size() && !over(); ++i)
       snapshot(i);
-    while (!over() && (!waiting_.empty() || !running_.empty())) {
-      std::erase_if(running_, [](Running& one) { return !one.tool->runs(); });
+    // Of all workers the first process before the second of any: those that it has started
+    // (loaders of data) may be many.
+    std::stable_sort(waiting_.begin(), waiting_.end(),
+                     [](const Wanted& a, const Wanted& b) { return a.place < b.place; });
+    while (!over()) {
       start_some();
-      std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
+      if (running_.empty()) break;
+      sleep();
+      std::erase_if(running_, [this](Running& one) { return !goes_on(one); });
     }
     for (Running& one : running_) {
       one.tool->kill();
-      append(one.file, "(it took too long and was stopped)\n");
+      restore(one.target);
+      append(one.file, one.heading + one.tool->output() + "(it took too long and was stopped)\n");
     }
     for (const Wanted& one : waiting_)
       append(one.file,
-             "process " + std::to_string(one.pid) + ": no time was left for its stacks\n");
+             "process " + std::to_string(one.target.pid) + ": no time was left for its stacks\n");
   }
 
  private:
   struct Wanted {
-    pid_t pid = 0;
+    ProcessInfo target;
     int file = -1;
+    std::size_t place = 0;  // among those of its worker
   };
   struct Running {
     std::unique_ptr<Tool> tool;
     int file = -1;
+    std::string heading;
+    ProcessInfo target;
   };
 
   bool over() const { return work_.cancelled || IoLoop::now() + kReserve >= work_.until; }
+
+  // Until a tool has something to tell, or somebody does not want to wait any more.
+  void sleep() {
+    std::vector<pollfd> looked{{work_.wake.get(), POLLIN, 0}};
+    for (const Running& one : running_) {
+      looked.push_back({one.tool->pipe(), POLLIN, 0});
+      looked.push_back({one.tool->pidfd(), POLLIN, 0});
+    }
+    ::poll(looked.data(), looked.size(), kLookMs);
+  }
+
+  bool goes_on(Running& one) {
+    if (one.tool->goes_on()) return true;
+    // Cancelling kills it too.
+    if (one.tool->killed() || work_.cancelled) restore(one.target);
+    append(one.file, one.heading + one.tool->output());
+    return false;
+  }
+
+  // A debugger attaches by SIGSTOP. Killed before it has taken that back, it leaves the process
+  // stopped; SIGCONT takes it back even where it is not delivered yet. What somebody had stopped
+  // stays so.
+  static void restore(const ProcessInfo& target) {
+    const auto now = read_process(target.pid);
+    if (!now || key_of(*now) != key_of(target)) return;
+    if (target.state != 'T') {
+      signal_process(target, SIGCONT);
+    } else if (now->state != 'T') {
+      signal_process(target, SIGSTOP);
+    }
+  }
 
   void snapshot(std::size_t index) {
     const StackTarget& target = work_.targets[index];
@@ -186,58 +178,58 @@ class Capturer {
   }
 
   bool write_snapshot(const StackTarget& target) {
-    UniqueFd file(::open(target.path.c_str(),
-                         O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!file.valid()) return false;
+    // Non-blocking: a pipe of that name would have us wait for a reader.
+    constexpr int kFlags =
+        O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    UniqueFd file(::open(target.path.c_str(), kFlags, 0600));
+    struct stat info {};
+    if (!file.valid() || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
     append(file.get(), "Stacks of rank " + std::to_string(target.rank) + ", pid " +
                            std::to_string(target.pid) + ", at " + utc_now() + "\n");
+    std::size_t place = 0;
     for (const pid_t pid : processes_of(target.pid)) {
+      const auto process = read_process(pid);
       const std::string lines = snapshot_of(pid);
-      if (lines.empty()) continue;
+      if (!process || lines.empty()) continue;
       append(file.get(), lines);
-      waiting_.push_back({pid, file.get()});
+      waiting_.push_back({*process, file.get(), place++});
     }
     files_.push_back(std::move(file));
     return true;
   }
 
-  // One at a time for each file, so that they do not write into each other.
   void start_some() {
-    for (auto wanted = waiting_.begin(); wanted != waiting_.end();) {
-      const bool busy = std::any_of(running_.begin(), running_.end(),
-                                    [&](const Running& one) { return one.file == wanted->file; });
-      if (running_.size() >= kTools || busy) {
-        ++wanted;
-        continue;
-      }
-      start_tool(*wanted);
-      wanted = waiting_.erase(wanted);
+    while (!waiting_.empty() && running_.size() < kTools) {
+      const Wanted wanted = waiting_.front();
+      waiting_.pop_front();
+      start_tool(wanted);
     }
   }
 
   void start_tool(const Wanted& wanted) {
-    const std::string pid = std::to_string(wanted.pid);
+    const std::string pid = std::to_string(wanted.target.pid);
     const std::string py_spy = find_program(work_.search, "py-spy");
     const std::string gdb = find_program(work_.search, "gdb");
     std::vector<std::string> words;
-    if (!py_spy.empty() && is_python(wanted.pid)) {
+    if (!py_spy.empty() && is_python(wanted.target.pid)) {
       words = {py_spy, "dump", "--pid", pid};
     } else if (!gdb.empty()) {
       words = {gdb, "-nx", "-batch", "-p", pid, "-ex", "thread apply all bt 64"};
     } else {
-      if (std::exchange(said_missing_, true)) return;
+      if (!told_missing_.insert(wanted.file).second) return;
       return append(wanted.file,
                     "== no stacks of programs: neither py-spy nor gdb is in the PATH\n");
     }
-    append(wanted.file, "== process " + pid + " by " + words[0] + "\n");
-    running_.push_back({std::make_unique<Tool>(std::move(words), wanted.file), wanted.file});
+    std::string heading = "== process " + pid + " by " + words[0] + "\n";
+    running_.push_back({std::make_unique<Tool>(work_.tools, std::move(words)), wanted.file,
+                        std::move(heading), wanted.target});
   }
 
   Work& work_;
   std::vector<UniqueFd> files_;
   std::deque<Wanted> waiting_;
   std::vector<Running> running_;
-  bool said_missing_ = false;
+  std::set<int> told_missing_;  // files
 };
 
 }  // namespace
@@ -255,17 +247,16 @@ struct StackCapture::State : std::enable_shared_from_this<StackCapture::State> {
   void finish() {
     timer.cancel();
     const std::shared_ptr<Work> ended = std::exchange(work, nullptr);
-    ended->cancelled = true;
+    ended->cancel();
     std::exchange(done, nullptr)(ended->known());
   }
-  void drop() {
+  void drop(Duration wait) {
     timer.cancel();
-    if (work) {
-      const std::lock_guard lock(work->guard);
-      work->cancelled = true;
-    }
-    work.reset();
     done = nullptr;
+    const std::shared_ptr<Work> dropped = std::exchange(work, nullptr);
+    if (!dropped) return;
+    dropped->cancel();
+    dropped->await_end(wait);
   }
 };
 
@@ -273,12 +264,12 @@ StackCapture::StackCapture(boost::asio::io_context& io, std::string search)
     : state_(std::make_shared<State>(io, std::move(search))) {}
 
 StackCapture::~StackCapture() {
-  state_->drop();
+  state_->drop(kLastCall);
 }
 
 void StackCapture::start(std::vector<StackTarget> targets, Duration limit,
                          std::function<void(std::vector<CapturedStacks>)> done) {
-  state_->drop();
+  state_->drop(Duration{0});
   auto work = std::make_shared<Work>();
   for (const StackTarget& target : targets)
     work->results.push_back({target.local_rank, "", false});
@@ -295,12 +286,29 @@ void StackCapture::start(std::vector<StackTarget> targets, Duration limit,
   state_->timer.async_wait([finish_this](const boost::system::error_code& error) {
     if (!error) finish_this();
   });
-  // Detached: a read of /proc that hangs holds up nobody. The context outlives the process's work.
-  std::thread([work, finish_this, &io = state_->io] {
-    Capturer(*work).run();
+  // Detached: a read of /proc that hangs holds up nobody. The loop is touched under the guard only.
+  const auto body = [work, finish_this, &io = state_->io] {
+    try {
+      Capturer(*work).run();
+    } catch (const std::exception&) {  // no memory: what is known counts
+    }
     const std::lock_guard lock(work->guard);
+    work->ended = true;
+    work->changed.notify_all();
     if (!work->cancelled) boost::asio::post(io, finish_this);
-  }).detach();
+  };
+  // Signals are the io thread's.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread(body).detach();
+  } catch (const std::system_error&) {  // too many processes, as there may be in a hang
+    work->ended = true;
+    boost::asio::post(state_->io, finish_this);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace muster::agent

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <unistd.h>
+#include <utility>
 
 #include "agent/shell/descendants.h"
 #include "agent/shell/unique_fd.h"
@@ -67,20 +68,32 @@ std::string indented(const std::string& text) {
   return out;
 }
 
-std::string thread_lines(const std::string& folder, const std::string& tid) {
+// A name is the program's own choice, and the file is shown on terminals.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+// `said`: that kernel stacks are not readable, which holds for all of them.
+std::string thread_lines(const std::string& folder, const std::string& tid, bool& said) {
   int error = 0;
   const std::string stat = contents(folder + "/stat", error);
   if (error != 0) return "";
   int ignored = 0;
-  std::string out = "  thread " + tid + " (" + contents(folder + "/comm", ignored) + "): state " +
-                    state_words(state_in(stat)) + "\n";
+  std::string out = "  thread " + tid + " (" + printable(contents(folder + "/comm", ignored)) +
+                    "): state " + state_words(state_in(stat)) + "\n";
   const std::string wchan = contents(folder + "/wchan", ignored);
   if (!wchan.empty() && wchan != "0") out += "    waits in " + wchan + "\n";
   const std::string call = contents(folder + "/syscall", error);
   if (error == 0 && !call.empty()) out += "    system call " + call + "\n";
   const std::string stack = contents(folder + "/stack", error);
   if (error == 0 && !stack.empty()) out += "    kernel stack\n" + indented(stack);
-  if (error != 0) out += std::string("    kernel stack: ") + std::strerror(error) + "\n";
+  const bool denied = error == EPERM || error == EACCES;
+  if (denied && !std::exchange(said, true))
+    out += "    kernel stacks are not readable (needs CAP_SYS_ADMIN)\n";
+  if (error != 0 && !denied) out += std::string("    kernel stack: ") + std::strerror(error) + "\n";
   return out;
 }
 
@@ -107,12 +120,13 @@ std::string snapshot_of(pid_t pid, const std::string& proc) {
     threads.push_back(std::strtol(entry->path().filename().c_str(), nullptr, 10));
   }
   std::sort(threads.begin(), threads.end());
-  std::string out = "== process " + std::to_string(pid) + " (" + name + "), " +
+  std::string out = "== process " + std::to_string(pid) + " (" + printable(name) + "), " +
                     std::to_string(threads.size()) +
                     (threads.size() == 1 ? " thread\n" : " threads\n");
+  bool said = false;
   for (std::size_t i = 0; i < threads.size() && i < kMostThreads; ++i) {
     const std::string tid = std::to_string(threads[i]);
-    out += thread_lines(folder + "/task/" + tid, tid);
+    out += thread_lines(folder + "/task/" + tid, tid, said);
   }
   if (threads.size() > kMostThreads) {
     out += "  and " + std::to_string(threads.size() - kMostThreads) + " more threads\n";

@@ -22,8 +22,8 @@ constexpr std::string_view kUsage =
     "Examples:\n"
     "  muster run --standalone --nproc-per-node 4 train.py --epochs 3\n"
     "      four workers on this machine\n"
-    "  muster run --nnodes 2 --rdzv-endpoint node0:29400 --nproc-per-node 8 --max-restarts 3 "
-    "train.py\n"
+    "  muster run --nnodes 2 --rdzv-endpoint node0:29400 --nproc-per-node 8 \\\n"
+    "      --max-restarts 3 train.py\n"
     "      the same line on both nodes; node0 hosts the server\n"
     "  muster run --standalone --nproc-per-node 2 --max-restarts 1 \\\n"
     "      --chaos '[{\"do\":\"kill\",\"when\":{\"after\":\"2s\"},\"on\":{\"rank\":1}}]' -- "
@@ -127,7 +127,7 @@ std::string run_help() {
     const std::string pet = pet_variable(option);
     if (!pet.empty()) help += cat(", ", pet);
     help += ')';
-    text += cat(describe_names(option), "\n", wrap(help, 92, "        "));
+    text += cat(describe_names(option), "\n", wrap(help, 80, "        "));
   }
   text += kEnd;
   return text;

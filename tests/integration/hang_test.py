@@ -103,7 +103,7 @@ class Hangs(MusterCase):
         self.assertEqual(self.events(job, "generation_failed"), [])
 
     def test_one_that_is_suspended_by_its_user(self):
-        job = self.run_job("--standalone", "--hang-timeout", "300ms,1s", self.script(
+        job = self.run_job("--standalone", "--hang-timeout", "300ms,5s", self.script(
             "echo $$ > pid.new; mv pid.new pid\nwhile [ ! -e go ]; do sleep 0.01; done\n"))
         until(lambda: os.path.exists(self.path("pid")), "the worker")
         # Longer than its time: nothing is looked at meanwhile.
@@ -114,8 +114,8 @@ class Hangs(MusterCase):
             with open(f"/proc/{pid}/stat", encoding="ascii") as file:
                 return file.read().rsplit(")", 1)[1].split()[0]
         until(lambda: state() == "T", "the worker to be stopped")
-        clock = self.run_job("--standalone", "--hang-timeout", "300ms,2s", "sleep", "1000")
-        self.assertEqual(clock.code(), 124, clock.err)  # two seconds have passed
+        clock = self.run_job("--standalone", "--hang-timeout", "300ms,6s", "sleep", "1000")
+        self.assertEqual(clock.code(), 124, clock.err)  # six seconds have passed
         open(self.path("go"), "w", encoding="utf-8").close()
         job.signal(signal.SIGCONT)
         self.assertEqual(job.code(), 0, job.err)

@@ -50,6 +50,41 @@ class WorkerOptions(MusterCase):
             self.assertEqual(job.code(), 2, job.err)
             self.assertIn(words, job.err)
 
+    def test_processors(self):
+        usable = sorted(os.sched_getaffinity(0))
+        show = self.script("grep Cpus_allowed_list /proc/self/status > cpus.$RANK\n")
+
+        def seen(rank):
+            cpus = set()
+            for part in self.read(f"cpus.{rank}").split(":")[1].strip().split(","):
+                first, _, last = part.partition("-")
+                cpus.update(range(int(first), int(last or first) + 1))
+            return cpus
+        job = self.run_job("--standalone", "--numa-binding", "exclusive", show)
+        if "cannot be loaded" in job.err:
+            self.skipTest(job.err)
+        self.assertEqual(job.code(), 0, job.err)
+        self.assertTrue(seen(0) <= set(usable))
+        if len(usable) >= 2:
+            job = self.run_job("--standalone", "--nproc-per-node", "2", "--numa-binding",
+                               "exclusive", show)
+            self.assertEqual(job.code(), 0, job.err)
+            self.assertTrue(seen(0) and seen(1))
+            self.assertFalse(seen(0) & seen(1))
+        # What this process may not use no worker gets.
+        os.sched_setaffinity(0, usable[:1])
+        try:
+            job = self.run_job("--standalone", "--nproc-per-node", "2", "--numa-binding", "node",
+                               show)
+            self.assertEqual(job.code(), 0, job.err)
+        finally:
+            os.sched_setaffinity(0, usable)
+        self.assertEqual((seen(0), seen(1)), (set(usable[:1]), set(usable[:1])))
+        job = self.muster("run", "--standalone", "--nproc-per-node", "1000", "--numa-binding",
+                          "exclusive", "/bin/true")
+        self.assertEqual(job.code(), 2, job.err)
+        self.assertRegex(job.err, r"--numa-binding: NUMA node 0 has \d+ cores? for \d+ workers")
+
     def test_the_role(self):
         self.assertEqual(self.workers_see("--role", "trainer", names=("ROLE_NAME",), workers=1),
                          [["trainer"]])
