@@ -110,7 +110,6 @@ void Agent::State::conclude_hang(const std::vector<CapturedStacks>& captured) {
     if (one.stopped) stopped.push_back(worker);
   }
   if (Worker* culprit = choose_culprit(stopped, capture.by_silence)) {
-    culprit->hang->stopped = !stopped.empty();
     // Not by its ladder: this is its failure, not our stopping it.
     act(SignalWorker{culprit->local_rank, kSigKill, SignalScope::kDescendants, kill_patience(),
                      false});
@@ -134,7 +133,7 @@ Worker* Agent::State::choose_culprit(const std::vector<Worker*>& stopped, bool b
   const auto equals = std::count_if(suspects.begin(), suspects.end(), [&](const Worker* worker) {
     return !steps_tell || worker->step == culprit->step;
   });
-  culprit->hang = Hang{equals > 1, false, culprit->step};
+  culprit->hang = Hang{equals > 1, !stopped.empty(), culprit->step};
   culprit->hang_words = by_silence ? "no output for " + format_duration(silent_)
                         : culprit->step
                             ? "no progress for " + format_duration(culprit->standstill) +

@@ -27,34 +27,37 @@ std::string driver_version(const std::string& path) {
   return "";
 }
 
-// "Model: \t\t NVIDIA H200" of one device's information.
-std::string model_in(const std::filesystem::path& path) {
-  constexpr std::string_view kModel = "Model:";
-  std::ifstream file(path);
+}  // namespace
+
+std::vector<std::filesystem::path> listed_gpus(const NodeProbe& probe) {
+  std::vector<std::filesystem::path> listed;
+  std::error_code error;
+  const std::filesystem::path folder = probe.proc + "/driver/nvidia/gpus";
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    listed.push_back(entry.path());
+  std::sort(listed.begin(), listed.end());
+  return listed;
+}
+
+// "Model: \t\t NVIDIA H200"
+std::string gpu_field(const std::filesystem::path& gpu, std::string_view name) {
+  std::ifstream file(gpu / "information");
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(kModel)) {
-      std::string model(trim(std::string_view(line).substr(kModel.size())));
-      for (char& c : model) {
-        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-      }
-      return model;
+    if (!line.starts_with(name)) continue;
+    std::string value(trim(std::string_view(line).substr(name.size())));
+    for (char& c : value) {
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
     }
+    return value;
   }
   return "";
 }
 
-}  // namespace
-
 std::string gpu_line(const NodeProbe& probe) {
   const std::filesystem::path root = probe.proc + "/driver/nvidia";
-  std::error_code error;
-  std::vector<std::filesystem::path> devices;
-  for (const auto& entry : std::filesystem::directory_iterator(root / "gpus", error))
-    devices.push_back(entry.path());
-  std::sort(devices.begin(), devices.end());  // by the bus
   std::vector<std::string> models;
-  for (const std::filesystem::path& device : devices) {
-    std::string model = model_in(device / "information");
+  for (const std::filesystem::path& gpu : listed_gpus(probe)) {
+    std::string model = gpu_field(gpu, "Model:");
     const bool is_new = std::find(models.begin(), models.end(), model) == models.end();
     if (!model.empty() && is_new) models.push_back(std::move(model));
   }

@@ -129,6 +129,10 @@ std::optional<std::string> device_mask(const EnvironmentMap& environment) {
   return mask->second;
 }
 
+std::vector<std::string> visible_gpus(const EnvironmentMap& environment, const NodeProbe& probe) {
+  return agent::visible_devices(device_mask(environment), devices_present(probe));
+}
+
 unsigned count_gpus(const EnvironmentMap& environment, const NodeProbe& probe,
                     std::string& reason) {
   const unsigned present = devices_present(probe);
@@ -137,7 +141,7 @@ unsigned count_gpus(const EnvironmentMap& environment, const NodeProbe& probe,
     return 0;
   }
   const std::optional<std::string> mask = device_mask(environment);
-  const std::size_t visible = agent::visible_devices(mask, present).size();
+  const std::size_t visible = visible_gpus(environment, probe).size();
   if (visible == 0) reason = cat("CUDA_VISIBLE_DEVICES='", *mask, "' hides all ", present);
   return static_cast<unsigned>(visible);
 }

@@ -36,7 +36,11 @@ unsigned count_cpus(const NodeProbe& probe);
 // CUDA_VISIBLE_DEVICES, where it is set.
 std::optional<std::string> device_mask(const EnvironmentMap& environment);
 
-// GPUs that CUDA_VISIBLE_DEVICES leaves of those in /dev.
+// The GPUs that CUDA_VISIBLE_DEVICES leaves of those in /dev, as it names them.
+std::vector<std::string> visible_gpus(const EnvironmentMap& environment,
+                                      const NodeProbe& probe = {});
+
+// How many these are.
 // `reason`: where the answer is 0, why.
 unsigned count_gpus(const EnvironmentMap& environment, const NodeProbe& probe, std::string& reason);
 

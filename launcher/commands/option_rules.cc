@@ -121,7 +121,6 @@ class Resolver {
                facts->name, " make it one of all"));
     }
     if (facts->flat_exit_code && !given("exit-code")) setting("exit-code") = {"flat", "detected"};
-    options_.scheduler = facts->name;
     options_.scheduler_index = facts->index;
     options_.scheduler_strips_pmi = facts->strips_pmi;
     return absl::OkStatus();

@@ -68,8 +68,7 @@ enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError };
 
 struct RunOptions {
   // Job.
-  // Who started this node, as far as it counts; see scheduler_facts.h. Empty: nobody known.
-  std::string scheduler;
+  // What a scheduler says of this node; see scheduler_facts.h.
   std::optional<std::uint32_t> scheduler_index;
   bool scheduler_strips_pmi = false;
   std::uint32_t min_nodes = 1;

@@ -9,7 +9,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include "agent/core/device_memory.h"
 #include "agent/shell/guardian.h"
 #include "agent/shell/run_directory.h"
 #include "agent/shell/scratch.h"
@@ -106,10 +105,8 @@ std::optional<EarlyEnd> bind_workers(const CommandLine& line, RunPlan& plan) {
   };
   const absl::StatusOr<std::vector<Domain>> domains = find_domains(binding);
   if (!domains.ok()) return wrong(domains.status());
-  std::string reason;
-  const unsigned gpus = count_gpus(plan.environment, {}, reason);
-  std::vector<std::string> devices = agent::visible_devices(device_mask(plan.environment), gpus);
-  auto placed = place_workers(binding, *domains, plan.slots, domains_of_devices(devices, *domains));
+  const auto near = domains_of_devices(visible_gpus(plan.environment), *domains);
+  auto placed = place_workers(binding, *domains, plan.slots, near);
   if (!placed.ok()) return wrong(placed.status());
   plan.processors = *std::move(placed);
   return std::nullopt;

@@ -11,6 +11,7 @@
 
 #include <absl/status/status.h>
 
+#include "launcher/commands/gpu_facts.h"
 #include "launcher/commands/text.h"
 
 namespace muster::launcher {
@@ -157,32 +158,11 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-// "GPU UUID: \t GPU-8932f937-…" of one device's information.
-std::string uuid_in(const fs::path& path) {
-  constexpr std::string_view kUuid = "GPU UUID:";
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(kUuid))
-      return std::string(trim(std::string_view(line).substr(kUuid.size())));
-  }
-  return "";
-}
-
-// Addresses on the bus as the driver lists them, in order.
-std::vector<fs::path> listed_gpus(const NodeProbe& probe) {
-  std::vector<fs::path> listed;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(probe.proc + "/driver/nvidia/gpus", error))
-    listed.push_back(entry.path());
-  std::sort(listed.begin(), listed.end());
-  return listed;
-}
-
 std::string address_of(const std::string& device, const std::vector<fs::path>& listed) {
   const auto number = read_number<std::size_t>(device);
   if (number) return *number < listed.size() ? listed[*number].filename().string() : "";
   for (const fs::path& gpu : listed) {
-    if (device.size() > 4 && uuid_in(gpu / "information").starts_with(device)) {
+    if (device.size() > 4 && gpu_field(gpu, "GPU UUID:").starts_with(device)) {
       return gpu.filename().string();
     }
   }

@@ -101,6 +101,13 @@ TEST_CASE("a worker belongs near its GPU") {
   CHECK(domains({"0", "1", "2", "3"}, kTwo) == Found{1, 0, std::nullopt, std::nullopt});
   CHECK(domains({"GPU-bbbb", "GPU-aa", "GPU-x", "MIG-1"}, kTwo) ==
         Found{0, 1, std::nullopt, std::nullopt});
+  // A mask names some of those that are there.
+  NodeProbe node = probe;
+  node.devices = dir.path() + "/dev";
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia2", "nvidiactl"})
+    put(node.devices + "/" + name, "");
+  CHECK(visible_gpus({{"CUDA_VISIBLE_DEVICES", "1"}}, node) == std::vector<std::string>{"1"});
+  CHECK(visible_gpus({}, node) == std::vector<std::string>{"0", "1", "2"});
   // Two caches of its NUMA node are equally near: taken in turn.
   const std::vector<Domain> caches{{{{0, 4}}}, {{{1, 5}}}, {{{2, 6}}}, {{{3, 7}}}};
   CHECK(domains({"1", "1", "0"}, caches) == Found{0, 1, 2});
