@@ -227,7 +227,9 @@ class MusterCase(unittest.TestCase):
     def events(process, name=None, **fields):
         try:
             with open(process.events_path, encoding="utf-8") as file:
-                lines = [json.loads(line) for line in file if line.endswith("\n")]
+                # Not line by line: what is appended between two reads would cut a line in two.
+                whole = file.read().split("\n")[:-1]
+            lines = [json.loads(line) for line in whole]
         except FileNotFoundError:
             return []
         return [line for line in lines if (name is None or line["event"] == name)
