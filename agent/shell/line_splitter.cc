@@ -39,8 +39,7 @@ void LineSplitter::take_slow(std::string_view data, const Sink& sink) {
       cr_pending_ = overwritten_ = partial_shown_ = false;
       data.remove_prefix(1);
     } else if (data.front() == '\r') {
-      if (cr_pending_) overwrite(sink);
-      cr_pending_ = true;
+      cr_pending_ = true;  // as often as it comes: nothing is overwritten until text follows
       data.remove_prefix(1);
     } else {
       if (cr_pending_) overwrite(sink);

@@ -107,6 +107,22 @@ TEST_CASE("CR LF is a line end, also when cut in two") {
   CHECK(f.pieces[1] == std::pair(kWhole, std::string("more\r\n")));
 }
 
+TEST_CASE("a line is overwritten by what is drawn over it, not by the way back to its begin") {
+  for (const bool updates : {false, true}) {
+    Fixture f(updates);
+    f.feed("Traceback\r\r\nx\r\r\r\n");
+    CHECK(f.all() == "Traceback\r\nx\r\n");
+    f.pieces.clear();
+    f.feed("p\r");
+    f.feed("\r\n");
+    CHECK(f.all() == "p\r\n");
+    f.pieces.clear();
+    f.feed("last\r\r");
+    f.splitter.finish(f.sink);
+    CHECK(f.pieces == Pieces{{kPart, "last"}});
+  }
+}
+
 TEST_CASE("an endless line is cut at the limit, nothing is lost") {
   Fixture f(false);
   const std::string text(kLongestLine * 3 + 17, 'x');
