@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "agent/shell/exec_error.h"
 #include "launcher/commands/text.h"
 
 namespace muster::launcher {
@@ -127,7 +128,7 @@ Program as_script(const RunOptions& options, const EnvironmentMap& environment,
   const FileKind kind = kind_of(name);
   if (kind == FileKind::kNone) {
     const int error = errno;
-    return refuse(kNotFound, name, cat("--run-path ", name, ": ", std::strerror(error)));
+    return refuse(kNotFound, name, cat("--run-path ", agent::explain_exec(name, error)));
   }
   if (kind == FileKind::kRegular && access(name.c_str(), R_OK) != 0) {
     return refuse(kNotExecutable, name, cat("--run-path ", name, ": ", std::strerror(errno)));
@@ -162,14 +163,14 @@ Program resolve_program(const RunOptions& options, const EnvironmentMap& environ
       }
       return with_python(options, environment, name);
     }
-    if (!may_run) return refuse(kNotExecutable, name, cat(name, ": not executable"));
+    if (!may_run) return refuse(kNotExecutable, name, agent::explain_exec(name, EACCES));
     return directly(options, slash ? name : "./" + name);
   }
   if (slash) {
     if (here == FileKind::kNone) {
       const int error = errno;
       return refuse(error == EACCES ? kNotExecutable : kNotFound, name,
-                    cat(name, ": ", std::strerror(error)));
+                    agent::explain_exec(name, error));
     }
     return refuse(kNotExecutable, name,
                   cat(name, here == FileKind::kDirectory ? directory : ": not an executable file"));
@@ -178,7 +179,9 @@ Program resolve_program(const RunOptions& options, const EnvironmentMap& environ
   if (const auto found = search_path(name, environment, &blocked)) {
     return directly(options, *found);
   }
-  if (!blocked.empty()) return refuse(kNotExecutable, blocked, cat(blocked, ": not executable"));
+  if (!blocked.empty()) {
+    return refuse(kNotExecutable, blocked, agent::explain_exec(blocked, EACCES));
+  }
   if (here == FileKind::kDirectory) return refuse(kNotExecutable, name, cat(name, directory));
   return refuse(kNotFound, name, cat(name, ": not found, neither in this directory nor in PATH"));
 }

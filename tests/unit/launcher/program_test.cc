@@ -136,6 +136,13 @@ TEST_CASE("what cannot run is named") {
   CHECK(result("nope").error == "nope: not found, neither in this directory nor in PATH");
   CHECK(result("./nope").error == "./nope: No such file or directory");
   CHECK(result("./nope").exit_code == 127);
+  fs::create_symlink("gone", scratch.path("link"));
+  CHECK(result("./link").error == "./link: it is a link to gone, which is not there");
+  CHECK(result("./link").exit_code == 127);
+  CHECK(result("elf").error == "elf: Permission denied (it is not executable: chmod +x)");
+  CHECK(
+      result("locked").error.ends_with("bin/locked: Permission denied (it is not executable: "
+                                       "chmod +x)"));
   for (const char* directory : {"plain", "./plain"}) {
     CHECK(result(directory).exit_code == 126);
     CHECK(result(directory).error ==
