@@ -164,6 +164,12 @@ struct EndpointProbe::State : std::enable_shared_from_this<EndpointProbe::State>
 
   void listen() {
     absl::StatusOr<std::unique_ptr<rendezvous::RendezvousServer>> made = options.make_server();
+    if (absl::IsAborted(made.status())) {
+      listen_error = cat(made.status().message());
+      facts.seen = Seen::kNotLooked;
+      facts.listening = Listening::kFailed;
+      return next();
+    }
     if (!made.ok()) return finish(2, cat(made.status().message()));
     server = *std::move(made);
     const std::string host = listen_host(options.endpoint.host, addresses, own);

@@ -30,6 +30,8 @@ struct ProbeOptions {
   Duration report_every = 10s;
   std::string server_instance;  // of the server that make_server makes
   // An error is final: this process could host, and may not.
+  // kAborted: something that it needs is held by somebody who may be this job's server; it is asked
+  // again after another look. Any other error ends the probe.
   std::function<absl::StatusOr<std::unique_ptr<rendezvous::RendezvousServer>>()> make_server;
   std::function<void(const std::string&)> say;  // a line for people while waiting
 };

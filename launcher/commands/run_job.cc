@@ -147,7 +147,10 @@ class RunJob {
     for (const rendezvous::RunRecord& run : server.written.runs) {
       if (run.job.outcome || run.job.server_left) runs_before_.insert(run.job.run);
     }
-    if (!absl::IsUnavailable(status)) return status;
+    // Whoever holds it serves this job at its endpoint, or is about to find out who does.
+    constexpr int kTries = 5;
+    if (absl::IsAborted(status) && ++journal_tries_ < kTries) return status;
+    if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) return status;
     say(cat("the server keeps its state in memory, and cannot be started again: ",
             status.message()));
     return absl::OkStatus();
@@ -384,6 +387,7 @@ class RunJob {
   std::string reached_addr_;
   std::optional<agent::RunResult> result_;
   std::set<RunId> runs_before_;  // over when this process began
+  int journal_tries_ = 0;        // that found it in use
   bool fault_unfired_ = false;   // the agent names them
   bool job_over_ = false;
   std::optional<int> told_;  // the first signal to stop

@@ -32,6 +32,17 @@ class TwoNodesTest(TwoNodes):
                 os.remove(self.path("go.0"))
                 self.port = free_port()
 
+    def test_nodes_of_one_host_that_start_together_have_one_server_and_its_journal(self):
+        for round_number in range(10):
+            nodes = [self.run_job("--nnodes", "2", "--rdzv-id", f"job{round_number}",
+                                  "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--node-rank",
+                                  str(rank), "--node-name", f"n{rank}", self.script("exit 0\n"))
+                     for rank in (0, 1)]
+            with self.subTest(round_number=round_number):
+                self.assertEqual([node.code() for node in nodes], [0, 0])
+                for node in nodes:
+                    self.assertNotIn("in memory", node.err)
+
     def test_a_program_missing_on_one_node_ends_the_job(self):
         here, there = self.path("here"), self.path("there")
         for folder in (here, there):

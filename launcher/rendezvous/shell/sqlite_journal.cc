@@ -2,10 +2,14 @@
 #include "launcher/rendezvous/shell/sqlite_journal.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <sqlite3.h>
+#include <sys/file.h>
+#include <unistd.h>
 #include <utility>
 
 #include "launcher/rendezvous/shell/journal_mark.h"
@@ -231,13 +235,17 @@ bool execute(sqlite3* database, const std::string& sql) {
   return sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK;
 }
 
+absl::Status in_use(const std::string& path) {
+  return absl::AbortedError(path + " is in use by another process");
+}
+
 absl::Status cannot_use(sqlite3* database, const std::string& path) {
   const std::string why = sqlite3_errmsg(database);
   switch (sqlite3_errcode(database)) {
     case SQLITE_NOTADB: return absl::DataLossError(path + " is not a journal" + move_aside(path));
     case SQLITE_CORRUPT:
       return absl::DataLossError(path + " is damaged (" + why + ")" + move_aside(path));
-    case SQLITE_BUSY: return absl::UnavailableError(path + " is in use by another process");
+    case SQLITE_BUSY: return in_use(path);
     default: return absl::UnavailableError(path + ": " + why);
   }
 }
@@ -261,6 +269,29 @@ absl::Status check_format(sqlite3* database, const std::string& path) {
   verdict.resize(std::min(verdict.size(), verdict.find('\n')));  // the first complaint
   return absl::DataLossError(path + " is damaged (" + verdict + ")" + move_aside(path));
 }
+
+// Two processes that open a journal at the same moment would take each other's draft for a damaged
+// file. SQLite's own lock takes over from this one.
+class OpeningLock {
+ public:
+  explicit OpeningLock(const std::string& journal)
+      : folder_(::open(std::filesystem::path(journal).parent_path().c_str(),
+                       O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    taken_ = ::flock(folder_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  }
+  ~OpeningLock() {
+    if (folder_ >= 0) ::close(folder_);
+  }
+  OpeningLock(const OpeningLock&) = delete;
+  OpeningLock& operator=(const OpeningLock&) = delete;
+
+  // By somebody else. Where folders cannot be locked nobody is kept out.
+  bool taken() const { return taken_; }
+
+ private:
+  int folder_;
+  bool taken_ = false;
+};
 
 absl::StatusOr<Database> open_database(const std::string& path, int flags) {
   sqlite3* raw = nullptr;
@@ -333,6 +364,8 @@ absl::Status create_if_missing(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Journal>> open_sqlite_journal(const std::string& path) {
+  const OpeningLock lock(path);
+  if (lock.taken()) return in_use(path);
   if (absl::Status status = create_if_missing(path); !status.ok()) return status;
   absl::StatusOr<Database> database = open_database(path, 0);
   if (!database.ok()) return database.status();

@@ -19,7 +19,8 @@
 namespace muster::rendezvous {
 
 // Opens or creates the file, for this process alone. Errors: kFailedPrecondition, written by a
-// newer version or by another program; kDataLoss, damaged; kUnavailable, anything else. Each text
+// newer version or by another program; kDataLoss, damaged; kAborted, in use by another process;
+// kUnavailable, anything else. Each text
 // names the file, and what to do; a refusal leaves the files as they are.
 absl::StatusOr<std::unique_ptr<Journal>> open_sqlite_journal(const std::string& path);
 

@@ -118,6 +118,33 @@ TEST_CASE("who reaches another instance than its own gives way") {
   CHECK(result.exit_code == 0);
 }
 
+TEST_CASE("a server that cannot be made for a moment is made after another look") {
+  World world;
+  ProbeOptions options = world.options(World::free_port(), "ours");
+  int tries = 0;
+  options.make_server = [&]() -> absl::StatusOr<std::unique_ptr<rendezvous::RendezvousServer>> {
+    if (++tries < 3) return absl::AbortedError("journal.db is in use by another process");
+    return world.server("ours");
+  };
+  const ProbeResult result = world.find(std::move(options));
+  CHECK(result.server != nullptr);
+  CHECK(tries == 3);
+}
+
+TEST_CASE("who has what a server needs is joined when it answers") {
+  World world;
+  auto other = world.server("other");
+  const std::uint16_t port = World::free_port();
+  ProbeOptions options = world.options(port, "ours");
+  options.make_server = [&]() -> absl::StatusOr<std::unique_ptr<rendezvous::RendezvousServer>> {
+    CHECK(other->listen("127.0.0.2", port).ok());
+    return absl::AbortedError("journal.db is in use by another process");
+  };
+  const ProbeResult result = world.find(std::move(options));
+  CHECK(result.server == nullptr);
+  CHECK(result.exit_code == 0);
+}
+
 TEST_CASE("what holds the port without speaking Muster is named at the end") {
   World world;
   const Stranger stranger("127.0.0.2");
