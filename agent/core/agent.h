@@ -117,7 +117,8 @@ struct WorkerEnded {
   // It ended before anything asked it to, whatever was ordered until this was told.
   bool unasked = false;
   std::uint64_t order = 0;
-  Duration failing{0};  // how long before its end was seen its failure began, as it says itself
+  Duration failing{0};  // how long before this its failure began: its end, or as it says itself
+  std::optional<Duration> spoke;  // … its last words on stderr came; nullopt: none lately
   Duration run{0};
   std::uint64_t max_rss_bytes = 0;
   std::string stderr_tail;
@@ -201,6 +202,7 @@ struct StartWorkers {
   Generation generation = kNoGeneration;
   std::vector<WorkerPlan> workers;
   std::vector<ArmedFault> agent_faults;  // kill-agent
+  bool peers_elsewhere = false;          // other nodes have workers of this generation
 };
 struct SignalWorker {
   std::uint32_t local_rank = 0;
@@ -208,6 +210,8 @@ struct SignalWorker {
   SignalScope scope = SignalScope::kLeader;
   Duration patience = 5s;  // SIGKILL: what lives after it is WorkerUnkillable
   bool stops = true;       // it is told to end; false: passed on, suspended, resumed
+  // Who says that it fails by itself has this long to end by itself before the signal.
+  Duration spares_failing{0};
 };
 // SIGTSTP, as a shell sees it: the process that users see stops, or goes on.
 struct SuspendGuardian {};

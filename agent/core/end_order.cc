@@ -9,13 +9,23 @@
 
 namespace muster::agent {
 
+namespace {
+
+bool is_reaction(Evidence evidence) {
+  return evidence == Evidence::kReaction || evidence == Evidence::kLostPeer;
+}
+
+constexpr int kSuccess = static_cast<int>(Evidence::kLostPeer) + 1;
+
+}  // namespace
+
 bool EndOrder::asks_for_others(Evidence evidence) const {
-  return !open_ || (evidence != Evidence::kReaction && all_reactions());
+  return !open_ || (!is_reaction(evidence) && all_reactions());
 }
 
 bool EndOrder::all_reactions() const {
   return std::all_of(ends_.begin(), ends_.end(), [this](const SeenEnd& end) {
-    return place(end) == static_cast<int>(Evidence::kReaction);
+    return place(end) >= static_cast<int>(Evidence::kReaction) && place(end) < kSuccess;
   });
 }
 
@@ -31,16 +41,23 @@ Duration EndOrder::gather(const SeenEnd& end, const std::vector<StillAlive>& oth
   for (const StillAlive& other : others) {
     const bool spoke_before = other.spoke && (!end.spoke || *other.spoke < *end.spoke);
     if (other.ending) ending.insert(other.pid);
-    if (other.failing) wait(other, kPatienceWithFailing);
+    const bool failed_before = other.failing && *other.failing < end.began;
     if (other.ending) wait(other, kPatience);
-    if (end.evidence == Evidence::kReaction) wait(other, kPatienceWithReaction);
+    if (is_reaction(*end.evidence)) {
+      wait(other, other.failing ? kPatienceWithFailing : kPatienceWithReaction);
+    }
+    if (end.evidence == Evidence::kExit && failed_before) wait(other, kPatienceWithFailing);
     if (end.evidence == Evidence::kExit && spoke_before) wait(other, kPatienceWithSpeakers);
   }
   if (open_) {  // an end that is no reaction: not everybody has to be waited for any more
     std::erase_if(waits_for_, [&](std::int64_t pid) { return !waits_for.contains(pid); });
+    waits_elsewhere_ = false;
     return 0s;
   }
-  if (waits_for.empty()) return 0s;
+  const bool elsewhere = peers_elsewhere_ && is_reaction(*end.evidence);
+  if (elsewhere) patience = std::max(patience, kPatienceWithReaction);
+  if (waits_for.empty() && !elsewhere) return 0s;
+  waits_elsewhere_ = elsewhere;
   open_ = true;
   waits_for_ = std::move(waits_for);
   were_ending_ = std::move(ending);
@@ -51,11 +68,16 @@ bool EndOrder::add(const SeenEnd& end) {
   MUSTER_CHECK(open_);
   waits_for_.erase(end.pid);
   ends_.push_back(end);
-  return waits_for_.empty();
+  return waits_for_.empty() && !waits_elsewhere_;
+}
+
+bool EndOrder::heard_from_elsewhere() {
+  waits_elsewhere_ = false;
+  return open_ && waits_for_.empty();
 }
 
 int EndOrder::place(const SeenEnd& end) const {
-  if (!end.evidence) return static_cast<int>(Evidence::kReaction) + 1;
+  if (!end.evidence) return kSuccess;
   const int own = static_cast<int>(*end.evidence);
   if (end.evidence != Evidence::kCrash || ends_.empty()) return own;
   const SeenEnd& first = ends_.front();
@@ -83,6 +105,7 @@ std::vector<std::int64_t> EndOrder::close() {
   for (const auto& end : told)
     pids.push_back(std::get<2>(end));
   open_ = false;
+  waits_elsewhere_ = false;
   ends_.clear();
   waits_for_.clear();
   were_ending_.clear();

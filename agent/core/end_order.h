@@ -6,14 +6,17 @@
 // waits on one may fail over that, and have ended, first. So at the first end that nobody asked
 // for, whoever is on the way out already is waited for, and of all those the one with the best
 // evidence is told first: the kernel's signal for a crash, then an exit, then what is most often
-// the reaction to another's end (an abort, SIGPIPE). Among equals it is the one whose failure began
-// first: when it wrote its error file, for it may take its time to end after that, or else when its
-// end was seen; and where all of them had last words on stderr, who had them first.
+// the reaction to another's end (an abort, SIGPIPE, last of all whoever says so). Among equals it
+// is the one whose failure began first: when it wrote its error file, for it may take its time to
+// end after that, or else when its end was seen; and where all of them had last words on stderr,
+// who had them first.
 //
 // An interpreter closes its sockets long before it ends. So a reaction waits for everybody, whoever
 // it was a reaction to, and an exit for those that had last words before it had. A crash has no
 // such time: one that was not on the way out at the first end, and had no words before it, came
-// after it, and counts as a reaction.
+// after it, and counts as a reaction. Where the peers are on other nodes too, whoever they react to
+// may be there: a reaction waits for as long, until somebody asks the workers here to end, since
+// the first report of a generation is what stops all of it.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -40,8 +43,8 @@ struct SeenEnd {
 // One whose end was not seen yet, and which nobody asked to end.
 struct StillAlive {
   std::int64_t pid = 0;
-  bool ending = false;   // on the way out, as the kernel says
-  bool failing = false;  // … as it says itself
+  bool ending = false;             // on the way out, as the kernel says
+  std::optional<Instant> failing;  // … as it says itself, since then
   std::optional<Instant> spoke;
 };
 
@@ -55,6 +58,8 @@ class EndOrder {
   static constexpr Duration kPatienceWithReaction = 150ms;
   static constexpr Duration kPatienceWithSpeakers = 100ms;
 
+  // Whether workers of the same job run on other nodes.
+  void set_peers_elsewhere(bool peers) { peers_elsewhere_ = peers; }
   // Ends wait to be told.
   bool open() const { return open_; }
   // Whether it matters who else lives when this end is seen.
@@ -64,6 +69,8 @@ class EndOrder {
   Duration gather(const SeenEnd& end, const std::vector<StillAlive>& others);
   // REQUIRES: open. True: nobody is waited for any more.
   bool add(const SeenEnd& end);
+  // Peers elsewhere have been heard of. True: nobody is waited for any more.
+  bool heard_from_elsewhere();
   // All that were added, in the order in which they are told. Nothing is open afterwards.
   std::vector<std::int64_t> close();
 
@@ -72,7 +79,9 @@ class EndOrder {
   // Less is told first.
   int place(const SeenEnd& end) const;
 
+  bool peers_elsewhere_ = false;
   bool open_ = false;
+  bool waits_elsewhere_ = false;
   std::set<std::int64_t> waits_for_;
   std::set<std::int64_t> were_ending_;  // when the first end was seen
   std::vector<SeenEnd> ends_;

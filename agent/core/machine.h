@@ -44,10 +44,12 @@ struct Worker {
   bool given_up = false;  // even SIGKILL does not end it
   StopLadder ladder;
   std::optional<Instant> ended_at;
-  Duration failing{0};   // how long it had been failing then
-  WorkerExited report;   // meaningful once ended
-  bool failed = false;   // ended badly and not by us
-  bool parting = false;  // it is stopped because the node leaves, and was not before
+  Duration failing{0};            // how long it had been failing then
+  std::optional<Duration> spoke;  // … since its last words
+  Duration spares_failing{0};     // see SignalWorker
+  WorkerExited report;            // meaningful once ended
+  bool failed = false;            // ended badly and not by us
+  bool parting = false;           // it is stopped because the node leaves, and was not before
   bool lingers_said = false;
   bool suspended = false;             // SIGSTOP was sent, SIGCONT not yet
   std::optional<std::uint64_t> step;  // as reported last
@@ -185,7 +187,8 @@ struct Agent::State {
   void report_exit(Worker& worker);
   void react_to_failure(const Worker& worker);
   void announce_started();
-  void stop_workers(int signal, Duration grace);
+  // `spares_failing`: see SignalWorker.
+  void stop_workers(int signal, Duration grace, Duration spares_failing = Duration{0});
   void stop_planned(int signal, Duration grace);
   void kill_workers();
   void drive_ladders();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/core/end_order.h"
 #include "agent/core/environment.h"
 #include "agent/core/lines.h"
 #include "agent/core/machine.h"
@@ -155,6 +156,7 @@ void Agent::State::start_generation(std::uint16_t master_port) {
   start.run = run_;
   start.generation = assignment_.generation;
   start.workers = plan_workers(config_, run_, assignment_, master_port);
+  start.peers_elsewhere = assignment_.members.size() > 1;
   for (const ArmedFault& fault : assignment_.faults) {
     if (!fault.rank) start.agent_faults.push_back(fault);
   }
@@ -203,7 +205,9 @@ void Agent::State::said(const Envelope& envelope, const StopOrder& order) {
   } else if (order.planned) {
     stop_planned(wanted_signal(), policy_.stop_grace);
   } else {
-    stop_workers(wanted_signal(), policy_.stop_grace);
+    // Its peers' reports may be here before the end of the one who was first.
+    stop_workers(wanted_signal(), policy_.stop_grace,
+                 std::min(EndOrder::kPatienceWithFailing, policy_.stop_grace / 2));
   }
 }
 

@@ -108,7 +108,10 @@ void Agent::State::on(const WorkerEnded& ended) {
   }
   if (never_ran) worker->ladder.close();  // there is no process, hence none to signal
   const bool failed = !ended.status.succeeded() && !report.torn_down && !report.agent_signaled;
-  if (failed) worker->failing = ended.failing;
+  if (failed) {
+    worker->failing = ended.failing;
+    worker->spoke = ended.spoke;
+  }
   emit_exit(*worker);
   report_exit(*worker);
   if (failed) react_to_failure(*worker);
@@ -142,6 +145,7 @@ void Agent::State::emit_exit(const Worker& worker) {
 void Agent::State::report_exit(Worker& worker) {
   if (assignment_.generation == kNoGeneration) return;  // of a run that is not ours any more
   worker.report.age = now_ - *worker.ended_at + worker.failing;
+  if (worker.spoke) worker.report.spoke = now_ - *worker.ended_at + *worker.spoke;
   send(assignment_.generation, worker.report);
 }
 
@@ -206,9 +210,10 @@ std::vector<RankProgress> Agent::State::progress_now() const {
 
 // ---------------------------------------------------------------- stopping
 
-void Agent::State::stop_workers(int signal, Duration grace) {
+void Agent::State::stop_workers(int signal, Duration grace, Duration spares_failing) {
   for (Worker& worker : workers_) {
     if (worker.gone) continue;
+    if (!worker.ladder.begun()) worker.spares_failing = spares_failing;
     worker.ladder.begin(signal, config_.stop_scope, now_, now_ + grace);
   }
 }
@@ -251,7 +256,11 @@ void Agent::State::drive_ladders() {
       worker.ladder.begin(wanted_signal(), SignalScope::kGroup, now_, now_ + policy_.stop_grace);
     }
     for (const StopLadder::Order& order : worker.ladder.due(now_)) {
-      act(SignalWorker{worker.local_rank, order.signal, order.scope, kill_patience()});
+      act(SignalWorker{.local_rank = worker.local_rank,
+                       .signal = order.signal,
+                       .scope = order.scope,
+                       .patience = kill_patience(),
+                       .spares_failing = worker.spares_failing});
     }
     if (worker.ladder.begun()) wake_worker(worker);
   }

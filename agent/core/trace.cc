@@ -220,7 +220,11 @@ struct Ordered {
     return text;
   }
   std::string operator()(const SignalWorker& a) const {
-    return signal_name(a.signal) + " to " + worker(a.local_rank, 0) + ", " + scope_word(a.scope);
+    const std::string spared =
+        a.spares_failing == 0s ? ""
+                               : ", " + format_measured(a.spares_failing) + " later if it fails";
+    return signal_name(a.signal) + " to " + worker(a.local_rank, 0) + ", " + scope_word(a.scope) +
+           spared;
   }
   std::string operator()(const WriteStopFile& a) const {
     return "writes the stop file of " + worker(a.local_rank, 0);

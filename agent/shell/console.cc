@@ -16,6 +16,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/shell/console_out.h"
+#include "agent/shell/io_loop.h"
 #include "agent/shell/log_files.h"
 #include "agent/shell/output_wait.h"
 #include "agent/shell/stream_pump.h"
@@ -61,6 +62,7 @@ struct Console::State : std::enable_shared_from_this<Console::State> {
     std::shared_ptr<StreamPump> out;
     std::shared_ptr<StreamPump> err;
     std::shared_ptr<TailBuffer> tail = std::make_shared<TailBuffer>();
+    std::shared_ptr<TracebackWatch> tracebacks = std::make_shared<TracebackWatch>();
     std::shared_ptr<Instant> next_update = std::make_shared<Instant>();
     std::vector<Waiter> waiters;
     bool out_is_terminal = false;
@@ -222,7 +224,10 @@ int Console::State::open_stream(const WorkerOutput& plan, Worker& worker, bool i
   }
   pump.id = next_stream++;
   open_files(plan, is_err, shown, pump);
-  if (is_err) pump.tail = worker.tail;
+  if (is_err) {
+    pump.tail = worker.tail;
+    pump.tracebacks = worker.tracebacks;
+  }
   pump.buffer = buffer;
   pump.heard = heard;
   pump.next_update = worker.next_update;
@@ -301,6 +306,15 @@ std::optional<Instant> Console::last_words(std::uint32_t local_rank) const {
   const auto found = state_->workers.find(local_rank);
   if (found == state_->workers.end() || !found->second.err) return std::nullopt;
   return found->second.err->last_read();
+}
+
+std::optional<Duration> Console::failing_for(std::uint32_t local_rank) {
+  const auto found = state_->workers.find(local_rank);
+  if (found == state_->workers.end()) return std::nullopt;
+  if (found->second.err) found->second.err->drain_now();
+  const Instant now = IoLoop::now();
+  const std::optional<Instant> since = found->second.tracebacks->failing_since(now);
+  return since ? std::optional(now - *since) : std::nullopt;
 }
 
 std::uint64_t Console::heard() const {

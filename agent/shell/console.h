@@ -114,6 +114,9 @@ class Console {
 
   // When the worker's stderr was last read from; nullopt: never, or in raw mode.
   std::optional<Instant> last_words(std::uint32_t local_rank) const;
+  // How long it has been failing, as the traceback says that it wrote (traceback_watch.h); takes
+  // what its pipe holds. nullopt: it wrote none lately.
+  std::optional<Duration> failing_for(std::uint32_t local_rank);
   // Bytes that all workers have written so far; in raw mode they do not pass through here.
   std::uint64_t heard() const;
 

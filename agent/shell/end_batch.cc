@@ -38,6 +38,14 @@ EndBatch::~EndBatch() {
   state_->timer.cancel();
 }
 
+void EndBatch::set_peers_elsewhere(bool peers) {
+  state_->order.set_peers_elsewhere(peers);
+}
+
+void EndBatch::heard_from_elsewhere() {
+  if (state_->order.heard_from_elsewhere()) state_->open(0s);
+}
+
 void EndBatch::add(const SeenEnd& end, bool gathers, const Others& others,
                    std::function<void()> tell) {
   EndOrder& order = state_->order;

@@ -25,6 +25,10 @@ class EndBatch {
   EndBatch(const EndBatch&) = delete;
   EndBatch& operator=(const EndBatch&) = delete;
 
+  void set_peers_elsewhere(bool peers);
+  // Somebody asks the workers for their end: what is waited for on other nodes has come. What that
+  // leaves to be told is told from the loop.
+  void heard_from_elsewhere();
   // `gathers`: a failure that nobody asked for; others may have been first, and `others` is asked
   // who lives, at most once and only in here. `tell` is called once, later or in here, in its turn.
   void add(const SeenEnd& end, bool gathers, const Others& others, std::function<void()> tell);

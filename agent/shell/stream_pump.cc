@@ -90,6 +90,7 @@ void StreamPump::take(std::string_view data) {
   if (config_.heard) *config_.heard += data.size();
   any_read_ = true;
   if (config_.tail) config_.tail->append(data);
+  if (config_.tracebacks) config_.tracebacks->feed(data, read_at_);
   if (config_.log) config_.log_writer->write(config_.log, std::string(data), budget_);
   if (config_.unlogged) config_.unlogged->bytes += data.size();
   if (config_.filter) config_.filter->feed(data, picked_sink_);

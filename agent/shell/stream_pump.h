@@ -20,6 +20,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "agent/core/traceback_watch.h"
 #include "agent/shell/console_out.h"
 #include "agent/shell/line_filter.h"
 #include "agent/shell/line_splitter.h"
@@ -44,10 +45,11 @@ struct PumpConfig {
   std::shared_ptr<OutputDrops> unlogged;  // counts what was meant for a file; null: nothing was
   std::optional<LineFilter> filter;       // picks lines for `picked`
   std::shared_ptr<OutputTarget> picked;
-  std::shared_ptr<TailBuffer> tail;           // null: not kept
-  std::shared_ptr<Instant> next_update;       // when the rank may show its next '\r' state
-  std::shared_ptr<std::vector<char>> buffer;  // scratch, shared by all pumps of a thread
-  std::shared_ptr<std::uint64_t> heard;       // counts all bytes read; null: nobody asks
+  std::shared_ptr<TailBuffer> tail;            // null: not kept
+  std::shared_ptr<TracebackWatch> tracebacks;  // null: nobody asks
+  std::shared_ptr<Instant> next_update;        // when the rank may show its next '\r' state
+  std::shared_ptr<std::vector<char>> buffer;   // scratch, shared by all pumps of a thread
+  std::shared_ptr<std::uint64_t> heard;        // counts all bytes read; null: nobody asks
 };
 
 class StreamPump : public std::enable_shared_from_this<StreamPump> {

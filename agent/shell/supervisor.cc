@@ -109,8 +109,10 @@ std::vector<StillAlive> Supervisor::State::unasked_and_alive(pid_t than) const {
     if (pid == than || worker->has_ended || worker->expected || worker->spawn) continue;
     const auto process = read_process(pid);
     const bool ends = process && (process->exiting || process->state == 'Z');
-    const bool fails = !ends && worker->failing().has_value();
-    others.push_back({pid, ends, fails, worker->last_words()});
+    const std::optional<Duration> failing = ends ? std::nullopt : worker->failing();
+    const std::optional<Instant> since =
+        failing ? std::optional(IoLoop::now() - *failing) : std::nullopt;
+    others.push_back({pid, ends, since, worker->last_words()});
   }
   return others;
 }
@@ -150,6 +152,10 @@ Supervisor::~Supervisor() {
   }
   if (!state_->started_any) return;
   kill_all_below_self(state_->kill_limit, state_->bystanders, state_->given_up);
+}
+
+void Supervisor::set_peers_elsewhere(bool peers) {
+  state_->end_batch.set_peers_elsewhere(peers);
 }
 
 void Supervisor::set_kill_limit(Duration limit) {

@@ -149,10 +149,12 @@ void WorkerProcess::State::read_status() {
   if (failed) exit.failing = failing().value_or(0s);
   SeenEnd end;
   end.pid = leader;
-  if (!exit.status.succeeded()) end.evidence = evidence_of(exit.status);
+  const std::string tail = failed && callbacks.stderr_tail ? callbacks.stderr_tail() : "";
+  if (!exit.status.succeeded()) end.evidence = evidence_of(exit.status, tail);
   end.seen = IoLoop::now();
   end.began = end.seen - exit.failing;
   end.spoke = exit.failing > 0s ? end.began : last_words();
+  if (failed && end.spoke) exit.spoke = end.seen - *end.spoke;
   const auto others = [this] { return supervisor->unasked_and_alive(leader); };
   const auto tell = [weak = weak_from_this(), exit, seen = end.seen] {
     const auto self = weak.lock();
@@ -163,7 +165,10 @@ void WorkerProcess::State::read_status() {
 
 void WorkerProcess::State::tell_ended(WorkerExit exit, Instant seen) {
   // Other nodes did not wait.
-  if (exit.unasked && !exit.status.succeeded()) exit.failing += IoLoop::now() - seen;
+  if (exit.unasked && !exit.status.succeeded()) {
+    exit.failing += IoLoop::now() - seen;
+    if (exit.spoke) *exit.spoke += IoLoop::now() - seen;
+  }
   exit.order = supervisor->next_order++;
   end_told = true;
   if (callbacks.ended) callbacks.ended(exit);
@@ -358,6 +363,7 @@ void WorkerProcess::signal(int signal, SignalScope scope, std::optional<Duration
 }
 void WorkerProcess::expect_end() {
   state_->expected = true;
+  state_->supervisor->end_batch.heard_from_elsewhere();
 }
 pid_t WorkerProcess::pid() const {
   return state_->leader;
@@ -367,6 +373,10 @@ bool WorkerProcess::alive() const {
 }
 bool WorkerProcess::gone() const {
   return state_->is_gone;
+}
+
+bool WorkerProcess::failing() const {
+  return alive() && !state_->expected && state_->failing().has_value();
 }
 
 std::vector<pid_t> WorkerProcess::descendants() const {

@@ -45,6 +45,8 @@ struct WorkerExit {
   bool unasked = false;     // nobody had asked for it: see WorkerProcess::expect_end
   // How long ago its failure began: since the end was seen, and before that as it says itself.
   Duration failing{0};
+  // How long ago its last words on stderr came; nullopt: none lately.
+  std::optional<Duration> spoke;
   Duration run{0};
   std::uint64_t max_rss_bytes = 0;
 };
@@ -68,6 +70,8 @@ struct WorkerCallbacks {
   std::function<std::optional<Duration>()> failing;
   // The same: when it last wrote to stderr, as far as that was read.
   std::function<std::optional<Instant>()> last_words;
+  // The same: the end of what it wrote there, with what its pipe holds.
+  std::function<std::string()> stderr_tail;
 };
 
 class WorkerProcess;
@@ -85,6 +89,8 @@ class Supervisor {
   // Starts a worker. Success and failure both come as callbacks.
   std::unique_ptr<WorkerProcess> start(const WorkerRequest& request, WorkerCallbacks callbacks);
 
+  // Whether workers of the same job run under other Supervisors; see agent/core/end_order.h.
+  void set_peers_elsewhere(bool peers);
   // How long SIGKILL may take before `unkillable` where signal() does not say, and how long the end
   // of a Supervisor waits for what still lives then. 5 s unless a test is in a hurry.
   void set_kill_limit(Duration limit);
@@ -114,6 +120,8 @@ class WorkerProcess {
   pid_t pid() const;   // 0: it never started
   bool alive() const;  // the leader runs
   bool gone() const;
+  // Nobody has asked for its end, and it is failing, as it says itself.
+  bool failing() const;
   // Pids below this worker that are not its leader, at this moment.
   std::vector<pid_t> descendants() const;
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "agent/core/oom.h"
 #include "agent/shell/descendants.h"
@@ -40,6 +41,7 @@ struct Life {
   bool stop_sent = false;  // by us: its end is not a failure of its own
   bool kill_sent = false;  // SIGKILL, by us
   bool gone = false;
+  std::unique_ptr<boost::asio::steady_timer> spared;  // a signal that waits for its own end
 };
 
 }  // namespace
@@ -86,6 +88,8 @@ struct WorkerSet::State : std::enable_shared_from_this<WorkerSet::State> {
   void could_not_start(const std::shared_ptr<Life>& life, const std::string& reason, int error);
   bool killed_for_memory(pid_t pid);
   std::string what_the_kernel_says(const WorkerExit& exit, bool oom);
+  void signal(const std::shared_ptr<Life>& life, const SignalWorker& order);
+  void signal_later(const std::shared_ptr<Life>& life, SignalWorker order);
   void keep_failure(const Life& life, pid_t pid, const std::string& tail);
   void write_meta(const Life& life, pid_t pid);
   // All ranks of all generations meet the same trouble with log folders: that is one line.
@@ -174,9 +178,15 @@ WorkerCallbacks WorkerSet::State::callbacks_of(const std::shared_ptr<Life>& life
     const auto one = weak.lock();
     if (one) parts.happened(WorkerUnkillable{one->plan.local_rank, pid, std::move(state)});
   };
-  callbacks.failing = [path = life->paths.error_file] { return failing_for(path); };
+  callbacks.failing = [this, path = life->paths.error_file, local_rank = life->plan.local_rank] {
+    const std::optional<Duration> by_file = failing_for(path);
+    return by_file ? by_file : parts.console.failing_for(local_rank);
+  };
   callbacks.last_words = [this, local_rank = life->plan.local_rank] {
     return parts.console.last_words(local_rank);
+  };
+  callbacks.stderr_tail = [this, local_rank = life->plan.local_rank] {
+    return parts.console.tail(local_rank);
   };
   return callbacks;
 }
@@ -268,6 +278,7 @@ void WorkerSet::State::on_ended(const std::shared_ptr<Life>& life, const WorkerE
   event.order = exit.order;
   event.unasked = exit.unasked;
   event.failing = exit.failing;
+  event.spoke = exit.spoke;
   event.run = exit.run;
   event.max_rss_bytes = exit.max_rss_bytes;
   std::string complaint;
@@ -325,6 +336,30 @@ void WorkerSet::State::keep_failure(const Life& life, pid_t pid, const std::stri
   }
 }
 
+void WorkerSet::State::signal(const std::shared_ptr<Life>& life, const SignalWorker& order) {
+  if (life->gone || !life->process) return;
+  const bool spares = order.stops && order.signal != SIGKILL && order.spares_failing > 0s;
+  if (spares && life->process->failing()) return signal_later(life, order);
+  life->spared.reset();
+  if (order.stops) {
+    life->stop_sent = true;
+    life->process->expect_end();
+  }
+  if (order.signal == SIGKILL) life->kill_sent = true;
+  life->process->signal(order.signal, order.scope, order.patience);
+}
+
+void WorkerSet::State::signal_later(const std::shared_ptr<Life>& life, SignalWorker order) {
+  life->spared = std::make_unique<boost::asio::steady_timer>(parts.io);
+  life->spared->expires_after(order.spares_failing);
+  order.spares_failing = 0s;
+  life->spared->async_wait(
+      [this, weak = std::weak_ptr(life), order](const boost::system::error_code& error) {
+        const auto one = weak.lock();
+        if (!error && one) signal(one, order);
+      });
+}
+
 void WorkerSet::State::on_gone(const std::shared_ptr<Life>& life) {
   MUSTER_CHECK(!life->gone);
   life->gone = true;
@@ -359,6 +394,7 @@ void WorkerSet::start(const StartWorkers& order) {
   state.lives.clear();
   state.left = order.workers.size();
   state.oom_ledger.begin(state.oom_counter.read());
+  state.supervisor.set_peers_elsewhere(order.peers_elsewhere);
   state.kernel_log.begin(state.parts.options.devices.root + "/kmsg");
   if (state.parts.options.store.generation_started) {
     state.parts.options.store.generation_started(order.generation);
@@ -376,15 +412,7 @@ void WorkerSet::start(const StartWorkers& order) {
 
 void WorkerSet::signal(const SignalWorker& order) {
   const auto found = state_->lives.find(order.local_rank);
-  if (found == state_->lives.end()) return;
-  Life& life = *found->second;
-  if (life.gone || !life.process) return;
-  if (order.stops) {
-    life.stop_sent = true;
-    life.process->expect_end();
-  }
-  if (order.signal == SIGKILL) life.kill_sent = true;
-  life.process->signal(order.signal, order.scope, order.patience);
+  if (found != state_->lives.end()) state_->signal(found->second, order);
 }
 
 void WorkerSet::write_stop_file(std::uint32_t local_rank) {

@@ -28,9 +28,18 @@ constexpr int kSys = 31;
 constexpr std::size_t kMostTail = 4096;
 constexpr std::size_t kMostErrorFile = 65536;
 
-Evidence evidence_of(bool signaled, int signal) {
-  if (signal == kAbort || signal == kPipe) return Evidence::kReaction;
-  return signaled ? Evidence::kCrash : Evidence::kExit;
+constexpr std::size_t kLastLines = 8;
+// In lower case; of sockets' and Python's, gloo's and NCCL's words.
+constexpr std::array<std::string_view, 10> kLostPeer{
+    "connection closed",    "connection reset",       "connection aborted", "connectionerror",
+    "connectionreseterror", "connectionabortederror", "broken pipe",        "brokenpipeerror",
+    "ncclremoteerror",      "remote process exit"};
+
+Evidence evidence_of(bool signaled, int signal, std::string_view stderr_tail) {
+  const bool reacts = signal == kAbort || signal == kPipe;
+  if (signaled && !reacts) return Evidence::kCrash;
+  if (speaks_of_a_lost_peer(stderr_tail)) return Evidence::kLostPeer;
+  return reacts ? Evidence::kReaction : Evidence::kExit;
 }
 
 // The last `most` bytes of a tail that an agent should have cut itself.
@@ -44,9 +53,25 @@ int signal_in_code(int code) {
 
 }  // namespace
 
-Evidence evidence_of(const ExitStatus& status) {
+bool speaks_of_a_lost_peer(std::string_view stderr_tail) {
+  std::size_t begin = stderr_tail.size();
+  for (std::size_t line = 0; line < kLastLines && begin != 0; ++line) {
+    const std::size_t end = stderr_tail.rfind('\n', begin - 1);
+    begin = end == std::string_view::npos ? 0 : end;
+  }
+  std::string words(stderr_tail.substr(begin));
+  for (char& letter : words) {
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  return std::any_of(kLostPeer.begin(), kLostPeer.end(), [&](std::string_view phrase) {
+    return words.find(phrase) != std::string::npos;
+  });
+}
+
+Evidence evidence_of(const ExitStatus& status, std::string_view stderr_tail) {
   if (status.kind == ExitStatus::Kind::kExecFailed) return Evidence::kCrash;
-  return evidence_of(status.kind == ExitStatus::Kind::kSignaled, ending_signal(status));
+  return evidence_of(status.kind == ExitStatus::Kind::kSignaled, ending_signal(status),
+                     stderr_tail);
 }
 
 Evidence evidence_of(const Failure& failure) {
@@ -54,9 +79,10 @@ Evidence evidence_of(const Failure& failure) {
     case FailureKind::kNodeLost:
     case FailureKind::kOom:
     case FailureKind::kSpawn: return Evidence::kCrash;
-    case FailureKind::kSignal: return evidence_of(true, ending_signal(failure));
-    case FailureKind::kHang:
-    case FailureKind::kExit: return evidence_of(false, ending_signal(failure));
+    case FailureKind::kSignal:
+      return evidence_of(true, ending_signal(failure), failure.stderr_tail);
+    case FailureKind::kHang: return Evidence::kExit;
+    case FailureKind::kExit: return evidence_of(false, ending_signal(failure), failure.stderr_tail);
   }
   check_failed("FailureKind in range", __FILE__, __LINE__);
 }

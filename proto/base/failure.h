@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "proto/base/job.h"
 #include "proto/base/messages.h"
@@ -17,10 +18,15 @@ enum class Evidence : std::uint8_t {
   kCrash,     // a signal of the kernel's, SIGKILL, OOM, a start that failed, a lost node
   kExit,      // a code of its own choosing
   kReaction,  // most often the answer to somebody else's end: an abort, SIGPIPE
+  kLostPeer,  // … as it says itself: an abort or an exit with such words
 };
 
+// Whether what a worker wrote last says that it lost somebody: "Connection closed by peer",
+// "BrokenPipeError", as sockets, gloo and NCCL put it. Reads the last lines only.
+bool speaks_of_a_lost_peer(std::string_view stderr_tail);
+
 // As a signal, or as the code 128+n in which a shell passes one on. REQUIRES: not succeeded.
-Evidence evidence_of(const ExitStatus& status);
+Evidence evidence_of(const ExitStatus& status, std::string_view stderr_tail = {});
 Evidence evidence_of(const Failure& failure);
 
 // The signal by which it ended, or n for exit code 128+n; 0: neither.

@@ -109,7 +109,8 @@ struct WorkerExited {
   bool parting = false;      // torn_down, because its node leaves
   bool stops_agent = false;  // ended by a signal on which its agent would stop
   std::optional<Hang> hang;
-  std::string stacks;  // path of its stacks on its node, captured before it was killed
+  std::string stacks;             // path of its stacks on its node, captured before it was killed
+  std::optional<Duration> spoke;  // last words on stderr to message sent; nullopt: none lately
   bool operator==(const WorkerExited&) const = default;
 };
 

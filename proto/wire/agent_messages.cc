@@ -166,6 +166,7 @@ void put(const WorkerExited& from, v1::AgentMessage& message) {
   to.set_stops_agent(from.stops_agent);
   to.set_stacks(cut(from.stacks));
   if (from.hang) write(*from.hang, *to.mutable_hang());
+  if (from.spoke) to.set_spoke_ns(from.spoke->count());
 }
 WorkerExited get(const v1::WorkerExited& from, Border& border) {
   WorkerExited to;
@@ -189,6 +190,7 @@ WorkerExited get(const v1::WorkerExited& from, Border& border) {
   to.stops_agent = from.stops_agent();
   to.stacks = border.text("stacks", from.stacks());
   if (from.has_hang()) to.hang = read(from.hang());
+  if (from.has_spoke_ns()) to.spoke = border.duration("spoke_ns", from.spoke_ns());
   return to;
 }
 

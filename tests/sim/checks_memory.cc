@@ -12,8 +12,10 @@ namespace {
 // what happened then; it writes that of a node only when something else of the node changes.
 std::vector<rendezvous::NodeRecord> without_times(std::vector<rendezvous::NodeRecord> nodes) {
   for (rendezvous::NodeRecord& node : nodes) {
-    for (rendezvous::CauseRecord& cause : node.causes)
+    for (rendezvous::CauseRecord& cause : node.causes) {
       cause.reported = cause.happened = 0;
+      if (cause.spoke) cause.spoke = 0;
+    }
   }
   return nodes;
 }

@@ -57,11 +57,18 @@ const Cause* best_between_nodes(const std::map<NodeName, const Cause*>& firsts, 
   std::erase_if(rest,
                 [&](const Cause* c) { return c->happened - earliest->happened >= kOrderDoubt; });
   ambiguous = rest.size() > 1;
-  return *std::min_element(rest.begin(), rest.end(), [](const Cause* a, const Cause* b) {
-    const Evidence left = evidence_of(a->failure);
-    const Evidence right = evidence_of(b->failure);
-    return left != right ? left < right : a->happened < b->happened;
-  });
+  const auto evidence = [](const Cause* cause) { return evidence_of(cause->failure); };
+  const Evidence best =
+      evidence(*std::min_element(rest.begin(), rest.end(), [&](const Cause* a, const Cause* b) {
+        return evidence(a) < evidence(b);
+      }));
+  std::erase_if(rest, [&](const Cause* c) { return evidence(c) != best; });
+  // Words of some say nothing about those that are silent.
+  const bool all_spoke =
+      std::all_of(rest.begin(), rest.end(), [](const Cause* c) { return c->spoke.has_value(); });
+  const auto began = [all_spoke](const Cause* c) { return all_spoke ? *c->spoke : c->happened; };
+  return *std::min_element(rest.begin(), rest.end(),
+                           [&](const Cause* a, const Cause* b) { return began(a) < began(b); });
 }
 
 // Ranks that wait for each other stand still together, and each node blames one of its own: a

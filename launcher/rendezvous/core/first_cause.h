@@ -27,6 +27,7 @@ struct Cause {
   bool agent_signaled = false;
   bool stops_agent = false;  // … one that its agent would stop on, had it come to it
   std::optional<Hang> hang;
+  std::optional<Instant> spoke;  // its last words on stderr; nullopt: none lately
 };
 
 struct Verdict {
@@ -40,8 +41,8 @@ inline constexpr Duration kOrderDoubt = 50ms;
 // nullopt for no causes. Rules: a lost node outranks exits elsewhere (its own exit outranks its
 // loss, unless it was lost already when that happened); primaries before secondaries; within a
 // node its wait set's order; between nodes time, and within kOrderDoubt evidence: the kernel's
-// signal or OOM, then own non-zero exit, then abort or SIGPIPE, with `ambiguous` set. At most
-// `victims_kept` victims are returned.
+// signal or OOM, then own non-zero exit, then abort or SIGPIPE, with `ambiguous` set; of equals
+// whose last words are all known, the first to speak. At most `victims_kept` victims are returned.
 std::optional<Verdict> settle_first_cause(const std::vector<Cause>& causes,
                                           std::size_t victims_kept);
 

@@ -201,7 +201,8 @@ NodeRecord Job::less_torn_down(const NodeName& name, const Member* member,
     for (const std::size_t index : causes->second) {
       const Cause& cause = life_->causes[index];
       record.causes.push_back({cause.failure, wall(cause.reported), wall(cause.happened),
-                               cause.order, cause.agent_signaled, cause.stops_agent, cause.hang});
+                               cause.order, cause.agent_signaled, cause.stops_agent, cause.hang,
+                               wall(cause.spoke)});
     }
   }
   return record;
@@ -414,7 +415,7 @@ void Job::restore(const NodeRecord& from) {
   life_->done.insert(from.done.begin(), from.done.end());
   for (const CauseRecord& cause : from.causes) {
     life_->note({cause.failure, past(cause.reported), past(cause.happened), cause.order,
-                 cause.agent_signaled, cause.stops_agent, cause.hang});
+                 cause.agent_signaled, cause.stops_agent, cause.hang, past(cause.spoke)});
   }
   life_->torn_down.insert(life_->torn_down.end(), from.torn_down.begin(), from.torn_down.end());
 }

@@ -125,6 +125,7 @@ void Job::note_failed_exit(Member& member, const WorkerExited& exited, Instant h
   cause.agent_signaled = exited.agent_signaled;
   cause.stops_agent = exited.stops_agent;
   cause.hang = exited.hang;
+  if (exited.spoke) cause.spoke = now_ - std::min(*exited.spoke, now_ - life_->committed_at);
   std::string reason = describe(cause.failure);
   if (member.leaving && is_stop(cause)) life_->parted_at = earlier(life_->parted_at, happened);
   life_->note(std::move(cause));

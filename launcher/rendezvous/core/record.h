@@ -189,6 +189,7 @@ struct CauseRecord {
   bool agent_signaled = false;
   bool stops_agent = false;
   std::optional<Hang> hang;
+  std::optional<WallTime> spoke;
   bool operator==(const CauseRecord&) const = default;
 };
 

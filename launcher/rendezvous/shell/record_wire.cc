@@ -213,6 +213,7 @@ CauseRecord read(const v1::CauseRecord& from, wire::Border& border) {
   to.agent_signaled = from.agent_signaled();
   to.stops_agent = from.stops_agent();
   if (from.has_hang()) to.hang = wire::read(from.hang());
+  if (from.has_spoke_us()) to.spoke = time("spoke_us", from.spoke_us(), border);
   return to;
 }
 
@@ -389,6 +390,7 @@ void write(const NodeRecord& from, v1::NodeRecord& to) {
     written.set_agent_signaled(cause.agent_signaled);
     written.set_stops_agent(cause.stops_agent);
     if (cause.hang) wire::write(*cause.hang, *written.mutable_hang());
+    if (cause.spoke) written.set_spoke_us(*cause.spoke);
   }
   for (const Failure& failure : from.torn_down)
     wire::write(failure, *to.add_torn_down());

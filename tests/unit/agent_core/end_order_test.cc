@@ -21,10 +21,14 @@ struct Fixture {
     if (spoke_ago) seen.spoke = now - *spoke_ago;
     return seen;
   }
-  StillAlive silent(std::int64_t pid) const { return {pid, false, false, std::nullopt}; }
-  StillAlive ending(std::int64_t pid) const { return {pid, true, false, std::nullopt}; }
-  StillAlive failing(std::int64_t pid) const { return {pid, false, true, std::nullopt}; }
-  StillAlive spoken(std::int64_t pid, Duration ago) const { return {pid, false, false, now - ago}; }
+  StillAlive silent(std::int64_t pid) const { return {pid, false, std::nullopt, std::nullopt}; }
+  StillAlive ending(std::int64_t pid) const { return {pid, true, std::nullopt, std::nullopt}; }
+  StillAlive failing(std::int64_t pid, Duration ago) const {
+    return {pid, false, now - ago, now - ago};
+  }
+  StillAlive spoken(std::int64_t pid, Duration ago) const {
+    return {pid, false, std::nullopt, now - ago};
+  }
 
   // The first end, which waits for all of `others` if it is a reaction.
   void begin(const SeenEnd& first, const std::vector<StillAlive>& others) {
@@ -45,8 +49,11 @@ TEST_CASE_METHOD(Fixture, "a crash and an exit wait only for whoever may have be
     CHECK_FALSE(order.add(end(1, kCrash)));
     CHECK(order.add(end(3, kCrash)));
   }
-  SECTION("those that say that they fail") {
-    CHECK(order.gather(end(1, kExit), {failing(2), ending(3)}) == EndOrder::kPatienceWithFailing);
+  SECTION("an exit for those that said before that they fail") {
+    CHECK(order.gather(end(1, kExit, 10ms, 10ms), {failing(2, 5ms)}) == 0s);
+    CHECK(order.gather(end(1, kCrash), {failing(2, 20ms)}) == 0s);
+    CHECK(order.gather(end(1, kExit), {failing(2, 5ms), ending(3)}) ==
+          EndOrder::kPatienceWithFailing);
     CHECK_FALSE(order.add(end(1, kExit)));
     CHECK_FALSE(order.add(end(3, kExit)));
     CHECK(order.add(end(2, kExit)));
@@ -69,6 +76,15 @@ TEST_CASE_METHOD(Fixture, "of those that end together the best evidence is told 
   CHECK_FALSE(order.open());
 }
 
+TEST_CASE_METHOD(Fixture, "who says that it lost a peer reacts, and is told last of all failures") {
+  begin(end(1, Evidence::kLostPeer, 5ms), {silent(2), silent(3)});
+  CHECK(order.asks_for_others(kExit));
+  CHECK_FALSE(order.asks_for_others(Evidence::kLostPeer));
+  CHECK_FALSE(order.add(end(2, kReaction, 4ms)));
+  CHECK(order.add(end(3, std::nullopt)));
+  CHECK(order.close() == Pids{2, 1, 3});
+}
+
 TEST_CASE_METHOD(Fixture, "among equals the one is first whose failure began first") {
   begin(end(1, kExit), {ending(2), ending(3)});
   CHECK_FALSE(order.add(end(2, kExit, std::nullopt, 30ms)));
@@ -86,6 +102,41 @@ TEST_CASE_METHOD(Fixture, "reactions wait for everybody until an end comes that 
   CHECK_FALSE(order.asks_for_others(kExit));
   CHECK(order.add(end(4, kReaction)));  // nobody waits for 3
   CHECK(order.close() == Pids{2, 1, 4});
+}
+
+TEST_CASE_METHOD(Fixture, "a reaction waits for those elsewhere until they are heard of") {
+  order.set_peers_elsewhere(true);
+  SECTION("nothing else does") {
+    CHECK(order.gather(end(1, kCrash), {}) == 0s);
+    CHECK(order.gather(end(1, kExit, 5ms), {silent(2)}) == 0s);
+    CHECK_FALSE(order.heard_from_elsewhere());
+  }
+  SECTION("and all that end meanwhile with it") {
+    CHECK(order.gather(end(1, kReaction), {}) == EndOrder::kPatienceWithReaction);
+    CHECK_FALSE(order.add(end(1, kReaction)));
+    CHECK_FALSE(order.add(end(2, kReaction, 5ms)));
+    CHECK(order.heard_from_elsewhere());
+    CHECK(order.close() == Pids{1, 2});
+  }
+  SECTION("then only for those here") {
+    begin(end(1, kReaction), {failing(2, 5ms), silent(3)});
+    CHECK_FALSE(order.heard_from_elsewhere());
+    CHECK_FALSE(order.add(end(3, kReaction)));
+    CHECK(order.add(end(2, kExit, 5ms, 5ms)));
+    CHECK(order.close() == Pids{2, 1, 3});
+  }
+  SECTION("and no longer once an end comes that is none") {
+    begin(end(1, kReaction), {silent(2)});
+    CHECK(order.gather(end(2, kExit), {}) == 0s);
+    CHECK(order.add(end(2, kExit)));
+    CHECK(order.close() == Pids{2, 1});
+  }
+  SECTION("each time anew") {
+    begin(end(1, kReaction), {});
+    CHECK(order.heard_from_elsewhere());
+    order.close();
+    begin(end(2, kReaction), {});
+  }
 }
 
 TEST_CASE_METHOD(Fixture, "last words decide where all had some, and never against silent ones") {

@@ -20,6 +20,8 @@ TEST_CASE("a traced message says whose it is, of which job, generation and epoch
 
 TEST_CASE("what workers do and are done to is traced with rank, pid and reason") {
   CHECK(trace(WorkerSpawned{1, 42}) == "local rank 1 pid 42 runs");
+  CHECK(trace(SignalWorker{.signal = 15, .spares_failing = 1s}) ==
+        "SIGTERM to local rank 0, the process, 1s later if it fails");
   CHECK(trace(SignalWorker{1, 9, SignalScope::kDescendants}) ==
         "SIGKILL to local rank 1, all below it");
   WorkerEnded ended;

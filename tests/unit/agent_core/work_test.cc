@@ -122,6 +122,37 @@ TEST_CASE("an exec that failed is a failure before anything was announced") {
   CHECK(rig.sent<StopConfirmed>().size() == 1);
 }
 
+TEST_CASE("an order after a failure spares who fails by itself, and nobody else's does") {
+  const auto spared = [](Rig& rig) { return rig.all<SignalWorker>().at(0).spares_failing; };
+  Rig rig(test_config());
+  rig.join();
+  rig.run_generation(0);
+  SECTION("the server's, for a failure elsewhere") {
+    rig.said(StopOrder{}, 0);
+    CHECK(spared(rig) == 1s);
+    WorkerEnded ended;
+    ended.local_rank = 0;
+    ended.pid = 100;
+    ended.status = Rig::code(1);
+    ended.unasked = true;
+    ended.failing = 400ms;
+    ended.spoke = 300ms;
+    rig.step(ended);
+    const WorkerExited report = rig.sent<WorkerExited>().at(0);
+    CHECK_FALSE(report.torn_down);
+    CHECK(report.age == 400ms);
+    CHECK(report.spoke == 300ms);
+  }
+  SECTION("one for a failure here") {
+    rig.ended(0, Rig::code(1));
+    CHECK(spared(rig) == 0s);
+  }
+  SECTION("a person's") {
+    rig.step(SignalReceived{15});
+    CHECK(spared(rig) == 0s);
+  }
+}
+
 TEST_CASE("the stop ladder runs to its end") {
   AgentConfig config = test_config();
   config.spec.policy.stop_grace = 4s;

@@ -36,7 +36,7 @@ TEST_CASE_METHOD(Fixture, "an end that nobody waits with is told at once") {
 }
 
 TEST_CASE_METHOD(Fixture, "ends are told in their order once all have come") {
-  alive = {{2, true, false, std::nullopt}, {3, false, false, std::nullopt}};
+  alive = {{2, true, std::nullopt, std::nullopt}, {3, false, std::nullopt, std::nullopt}};
   add(1, Evidence::kReaction, true);
   add(3, Evidence::kReaction);
   CHECK(told.empty());
@@ -47,7 +47,7 @@ TEST_CASE_METHOD(Fixture, "ends are told in their order once all have come") {
 }
 
 TEST_CASE_METHOD(Fixture, "one that does not come holds the others up for a moment only") {
-  alive = {{4, false, false, std::nullopt}};
+  alive = {{4, false, std::nullopt, std::nullopt}};
   add(2, Evidence::kReaction, true);
   CHECK(told.empty());
   REQUIRE(run_until(loop, [this] { return !told.empty(); }));

@@ -38,6 +38,25 @@ TEST_CASE("a crash is better evidence than an exit, and an exit than an abort") 
     CHECK(evidence_of(status) == Evidence::kReaction);
   CHECK(Evidence::kCrash < Evidence::kExit);
   CHECK(Evidence::kExit < Evidence::kReaction);
+  CHECK(Evidence::kReaction < Evidence::kLostPeer);
+}
+
+TEST_CASE("who says that it lost a peer is no better evidence than any other end") {
+  for (const char* words :
+       {"ConnectionResetError: [Errno 104] Connection reset by peer",
+        "RuntimeError: [pair.cc:525] Connection closed by peer [10.0.0.1]:4242",
+        "BrokenPipeError: [Errno 32] Broken pipe\nterminate called\n#0 frame\n#1 frame",
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process "
+        "exiting"})
+    for (const ExitStatus& status : {code(1), by(SIGABRT)})
+      CHECK(evidence_of(status, words) == Evidence::kLostPeer);
+  CHECK(evidence_of(by(SIGSEGV), "Broken pipe") == Evidence::kCrash);
+  CHECK(evidence_of(code(1), "ValueError: no such shard") == Evidence::kExit);
+  // It went on after that: the last eight lines count.
+  CHECK(evidence_of(code(1), "Broken pipe\n1\n2\n3\n4\n5\n6\n7\n8") == Evidence::kExit);
+  CHECK(evidence_of(code(1), "Broken pipe\n1\n2\n3\n4\n5\n6\n7") == Evidence::kLostPeer);
+  CHECK_FALSE(speaks_of_a_lost_peer(""));
+  CHECK_FALSE(speaks_of_a_lost_peer("\n\n"));
 }
 
 TEST_CASE("agents and servers read the same evidence") {

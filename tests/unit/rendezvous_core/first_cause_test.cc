@@ -100,6 +100,28 @@ TEST_CASE("within 50 ms evidence decides, and says that it was close") {
   CHECK_FALSE(first({abort, late}).ambiguous);
 }
 
+TEST_CASE("within 50 ms who says that it lost a peer is asked last") {
+  Cause exit = cause("a", 0, FailureKind::kExit, 1, 0ms);
+  exit.failure.stderr_tail = "ConnectionResetError: [Errno 104] Connection reset by peer";
+  CHECK(first({exit, cause("b", 1, FailureKind::kSignal, 6, 20ms)}).rank == 1U);
+  CHECK(first({exit, cause("b", 1, FailureKind::kExit, 1, 49ms)}).rank == 1U);
+  CHECK(first({exit, cause("b", 1, FailureKind::kExit, 1, 50ms)}).rank == 0U);
+}
+
+TEST_CASE("within 50 ms equals are ordered by their last words, where all had some") {
+  Cause abort = cause("a", 0, FailureKind::kSignal, 6, 10ms);
+  Cause later = cause("b", 1, FailureKind::kSignal, 6, 20ms);
+  abort.spoke = Instant{9ms};
+  later.spoke = Instant{8ms};
+  CHECK(first({abort, later}).rank == 1U);
+  CHECK(first({abort, later}).ambiguous);
+  // Worse evidence does not count, and a silent equal has no words to compare.
+  Cause exit = cause("c", 2, FailureKind::kExit, 1, 30ms);
+  exit.spoke = Instant{29ms};
+  CHECK(first({abort, later, exit}).rank == 2U);
+  CHECK(first({abort, later, cause("d", 3, FailureKind::kSignal, 6, 15ms)}).rank == 0U);
+}
+
 TEST_CASE("a victim by its own word is never first while there is a primary") {
   CHECK(first({secondary(cause("a", 0, FailureKind::kExit, 1, 0ms)),
                cause("b", 1, FailureKind::kExit, 3, 190ms)})

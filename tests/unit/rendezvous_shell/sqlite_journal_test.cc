@@ -52,6 +52,7 @@ Persist some_run(const std::string& job) {
   cause.failure.node = "b";
   cause.failure.exit_code = 1;
   cause.hang = Hang{true, false, 7};
+  cause.spoke = 1'700'000'000'500'000;
   cause.failure.stderr_tail = std::string("a\0b\xff", 4);
   cause.reported = cause.happened = 1'700'000'000'600'000;
   change.nodes[1].causes.push_back(cause);
@@ -162,6 +163,7 @@ TEST_CASE("a journal is one process's", "[journal]") {
   REQUIRE(first.ok());
   const auto second = open_sqlite_journal(file_in(folder));
   REQUIRE_FALSE(second.ok());
+  CHECK(absl::IsAborted(second.status()));
   CHECK(second.status().message() == file_in(folder) + " is in use by another process");
 }
 

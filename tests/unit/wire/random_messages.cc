@@ -298,6 +298,7 @@ WorkerExited RandomMessages::worker_exited() {
     out.hang = Hang{coin(), coin(), std::nullopt};
     if (coin()) out.hang->step = rng_.next();
   }
+  if (coin()) out.spoke = duration();
   return out;
 }
 
