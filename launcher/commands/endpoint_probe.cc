@@ -139,6 +139,7 @@ struct EndpointProbe::State : std::enable_shared_from_this<EndpointProbe::State>
     rendezvous::ControlTarget target;
     target.host = options.endpoint.host;
     target.port = options.endpoint.port;
+    target.token = options.token;
     const Duration left =
         std::max<Duration>(100ms, std::chrono::duration_cast<Duration>(deadline - Clock::now()));
     looking = rendezvous::probe_async(io, target, std::min(kLookTimeout, left),
@@ -152,10 +153,12 @@ struct EndpointProbe::State : std::enable_shared_from_this<EndpointProbe::State>
     if (stopped) return;
     last_answer = answer.text;
     if (!answer.addr.empty()) reached_addr = answer.addr;
+    const bool ours = answer.server.server_instance == options.server_instance;
+    if (answer.wants_token && !ours) return finish(2, answer.text);
     const Seen seen = seen_from(answer, !addresses.empty());
     if (server != nullptr) {
       facts.seen_back = seen;
-      facts.own_instance = answer.server.server_instance == options.server_instance;
+      facts.own_instance = ours;
     } else {
       facts.seen = seen;
     }

@@ -26,12 +26,12 @@ struct ProbeOptions {
   std::string advertise_addr;  // as given; empty: not
   bool explicit_rank_zero = false;
   std::optional<bool> is_host;
+  std::string token;  // what servers are shown; one that does not take it ends the probe
   Duration join_timeout = 600s;
   Duration report_every = 10s;
   std::string server_instance;  // of the server that make_server makes
-  // An error is final: this process could host, and may not.
   // kAborted: something that it needs is held by somebody who may be this job's server; it is asked
-  // again after another look. Any other error ends the probe.
+  // again after another look. Any other error is final: this process could host, and may not.
   std::function<absl::StatusOr<std::unique_ptr<rendezvous::RendezvousServer>>()> make_server;
   std::function<void(const std::string&)> say;  // a line for people while waiting
 };

@@ -16,7 +16,9 @@ using rendezvous::Order;
 
 constexpr std::string_view kTargetHelp =
     "  --rendezvous HOST:PORT   ask this server, port 29400 if none is given; one that listens\n"
-    "                           beyond loopback takes orders only on its own host\n"
+    "                           beyond loopback without a token takes orders only on its\n"
+    "                           own host\n"
+    "  --token-file FILE        the server's token; MUSTER_TOKEN_FILE names it too\n"
     "  --job ID                 which job, where there are several\n"
     "\n"
     "Without an address: the one job that this user runs on this host; several are listed\n"
@@ -112,7 +114,7 @@ absl::StatusOr<JobId> only_job(const OperatorTarget& target) {
 
 int give(const Verb& verb, const Words& words) {
   const absl::StatusOr<SmallLine> line =
-      parse_small(verb.name, words, {{"rendezvous", true}, {"job", true}});
+      parse_small(verb.name, words, {{"rendezvous", true}, {"job", true}, {"token-file", true}});
   if (!line.ok()) return refuse(cat(line.status().message()));
   if (line->has("help")) {
     return print(cat(verb.help, "\n", kTargetHelp, verb.examples, kExitHelp)) ? 0 : 1;

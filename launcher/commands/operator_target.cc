@@ -8,6 +8,7 @@
 #include "launcher/commands/options.h"
 #include "launcher/commands/registry.h"
 #include "launcher/commands/text.h"
+#include "launcher/commands/token_file.h"
 
 namespace muster::launcher {
 namespace {
@@ -65,7 +66,13 @@ absl::StatusOr<OperatorTarget> by_registry(const SmallLine& line) {
 }  // namespace
 
 absl::StatusOr<OperatorTarget> find_target(const SmallLine& line) {
-  return line.has("rendezvous") ? by_address(line) : by_registry(line);
+  absl::StatusOr<OperatorTarget> target =
+      line.has("rendezvous") ? by_address(line) : by_registry(line);
+  if (!target.ok() || !target->control.unix_path.empty()) return target;
+  absl::StatusOr<std::string> token = token_of(line);
+  if (!token.ok()) return token.status();
+  target->control.token = *std::move(token);
+  return target;
 }
 
 int explain_refusal(const OperatorTarget& target, const absl::Status& status) {

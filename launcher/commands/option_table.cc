@@ -77,6 +77,9 @@ constexpr auto kTable = std::to_array<OptionDef>({
     {"master-port-hold", "", 0, kHere, kText, kEndpoint, "yes|no", "yes",
      "keep MASTER_PORT bound for the whole generation, so that nobody else gets it; no: let go of "
      "it before the workers start", apply::master_port_hold},
+    {"token-file", "", 0, kHere, kText, kEndpoint, "FILE", "",
+     "a secret, one line of FILE and the same on every node, without which the server talks to no "
+     "agent and to no operator over the network", apply::text<&O::token_file>},
     {"linger", "", 0, kHere, kSwitch, kEndpoint, "", "0",
      "a hosting node keeps its server until the job ends", apply::policy_toggle<&P::linger>},
 
@@ -253,7 +256,6 @@ constexpr auto kTable = std::to_array<OptionDef>({
 
     later("metrics-addr"), later("http"),
     later("tls-cert"), later("tls-key"), later("tls-ca"),
-    later("token-file"),
 });
 // clang-format on
 

@@ -24,13 +24,15 @@
 #include "launcher/commands/server_options.h"
 #include "launcher/commands/small_flags.h"
 #include "launcher/commands/text.h"
+#include "launcher/commands/token_file.h"
 #include "launcher/rendezvous/shell/server.h"
 
 namespace muster::launcher {
 namespace {
 
 constexpr std::string_view kHelp =
-    "Usage: muster rendezvous --listen [HOST]:PORT --state-dir DIR [--outcome-kept D]\n"
+    "Usage: muster rendezvous --listen [HOST]:PORT --state-dir DIR [--token-file FILE]\n"
+    "                         [--outcome-kept D]\n"
     "\n"
     "Runs a rendezvous server of its own, for any number of jobs. Nodes reach it with\n"
     "`muster run --rdzv-endpoint HOST:PORT --rdzv-id JOB ...`. Unlike a server inside\n"
@@ -43,6 +45,10 @@ constexpr std::string_view kHelp =
     "  --state-dir DIR\n"
     "        journal.db (SQLite); created where missing, and locked: one server at a time. A\n"
     "        damaged or newer journal is refused; move it away to begin anew\n"
+    "  --token-file FILE\n"
+    "        a secret, one line of FILE: without it nobody is served here, neither agents\n"
+    "        (`muster run --token-file`) nor operators; MUSTER_TOKEN_FILE names it too. Without\n"
+    "        any, a server that listens beyond loopback takes no orders over the network\n"
     "  --outcome-kept D\n"
     "        how long a job that is over is remembered, default 1h: `muster status` shows it, and\n"
     "        an agent of it that was cut off meanwhile still reads how it ended. Less than the\n"
@@ -118,6 +124,7 @@ struct Settings {
   Endpoint endpoint;
   std::string state_dir;
   Duration outcome_kept{0};
+  std::string token;
 };
 
 int serve(const Settings& settings, const EnvironmentMap& environment) {
@@ -131,6 +138,7 @@ int serve(const Settings& settings, const EnvironmentMap& environment) {
 
   rendezvous::ServerOptions options = server_options(environment, random_hex(16));
   options.machine.limits.outcome_kept = settings.outcome_kept;
+  options.token = settings.token;
   options.on_broken = [&](const absl::Status& status) {
     say(cat("the rendezvous server gave up: ", status.message()));
     exit_code = kExitInternal;
@@ -163,9 +171,12 @@ int serve(const Settings& settings, const EnvironmentMap& environment) {
 }  // namespace
 
 int rendezvous_command(const Words& words) {
-  const absl::StatusOr<SmallLine> line =
-      parse_small("rendezvous", words,
-                  {{"listen", true}, {"state-dir", true}, {"outcome-kept", true}, {"http", true}});
+  const absl::StatusOr<SmallLine> line = parse_small("rendezvous", words,
+                                                     {{"listen", true},
+                                                      {"state-dir", true},
+                                                      {"outcome-kept", true},
+                                                      {"token-file", true},
+                                                      {"http", true}});
   if (!line.ok()) return refuse(cat(line.status().message()));
   if (line->has("help")) return print(kHelp) ? 0 : 1;
   if (line->has("http")) return refuse("--http is not in this version");
@@ -179,9 +190,12 @@ int rendezvous_command(const Words& words) {
   if (!endpoint.ok()) return refuse(cat("--listen: ", endpoint.status().message()));
   const absl::StatusOr<Duration> outcome_kept = outcome_kept_of(*line);
   if (!outcome_kept.ok()) return refuse(cat(outcome_kept.status().message()));
+  const absl::StatusOr<std::string> token = token_of(*line);
+  if (!token.ok()) return refuse(cat(token.status().message()));
   const absl::StatusOr<int> lock = lock_directory(line->get("state-dir"));
   if (!lock.ok()) return refuse(cat("--state-dir ", lock.status().message()));
-  const int code = serve({*endpoint, line->get("state-dir"), *outcome_kept}, read_environment());
+  const int code =
+      serve({*endpoint, line->get("state-dir"), *outcome_kept, *token}, read_environment());
   close(*lock);
   return code;
 }

@@ -27,6 +27,7 @@
 #include "launcher/commands/registry.h"
 #include "launcher/commands/run_job.h"
 #include "launcher/commands/text.h"
+#include "launcher/commands/token_file.h"
 #include "launcher/commands/topology.h"
 #include "proto/base/check.h"
 
@@ -139,6 +140,12 @@ std::optional<EarlyEnd> make_plan(CommandLine& line, RunPlan& plan) {
   }
   if (auto end = bind_workers(line, plan)) return end;
   if (auto end = check_kept(line, options.keep_fds)) return end;
+  if (!options.token_file.empty()) {
+    absl::StatusOr<std::string> token = read_token_file(options.token_file);
+    if (!token.ok())
+      return refused(cat(origin(line, "token-file"), ": ", token.status().message()));
+    plan.token = *std::move(token);
+  }
   if (options.stdin_choice == StdinChoice::kLocalRank && options.stdin_local_rank >= plan.slots) {
     return refused(
         cat("--stdin: there is no local rank ", options.stdin_local_rank, " among ", plan.slots));

@@ -32,6 +32,7 @@ struct RunPlan {
   JobId job;
   NodeName node;
   std::string host;
+  std::string token;    // of --token-file
   std::string folder;   // agent::JobFolder: control socket, store token
   std::string scratch;  // below it, for workers
   std::string cgroup;   // agent::job_cgroup_path

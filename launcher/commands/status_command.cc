@@ -16,6 +16,7 @@ constexpr std::string_view kStatusHelp =
     "address: the one job that this user runs on this host; several are listed (exit 2).\n"
     "\n"
     "  --rendezvous HOST:PORT   ask this server, port 29400 if none is given\n"
+    "  --token-file FILE        the server's token; MUSTER_TOKEN_FILE names it too\n"
     "  --job ID                 this job only\n"
     "  --json                   one JSON object, for scripts\n"
     "\n"
@@ -29,7 +30,8 @@ constexpr std::string_view kStatusHelp =
 
 int status_command(const Words& words) {
   const absl::StatusOr<SmallLine> line =
-      parse_small("status", words, {{"rendezvous", true}, {"job", true}, {"json", false}});
+      parse_small("status", words,
+                  {{"rendezvous", true}, {"job", true}, {"json", false}, {"token-file", true}});
   if (!line.ok()) return refuse(cat(line.status().message()));
   if (line->has("help")) return print(kStatusHelp) ? 0 : 1;
   if (!line->rest.empty()) return refuse_surplus("status", line->rest[0]);

@@ -7,6 +7,7 @@ muster_test(launcher_options_test LABEL unit
   LINK muster::run_options muster::json)
 muster_test(hosting_test LABEL unit SOURCES unit/launcher/hosting_test.cc LINK muster::hosting)
 muster_test(launcher_node_test LABEL unit SOURCES unit/launcher/registry_test.cc
+          unit/launcher/token_file_test.cc
   LINK muster::launcher_node)
 if(TARGET muster_launcher_commands)
   muster_test(endpoint_probe_test LABEL integration SOURCES unit/launcher/endpoint_probe_test.cc

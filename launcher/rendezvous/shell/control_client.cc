@@ -178,6 +178,7 @@ Answerer judge(const Describing::Result& result, const ControlTarget& target) {
       out.server = *std::move(server);
     }
     out.server.server_instance = result.instance;  // known even where a token is wanted
+    out.wants_token = absl::IsUnauthenticated(failure);
     return out;
   }
   switch (result.status.error_code()) {

@@ -54,6 +54,7 @@ struct Answerer {
   std::string text;          // one line in words
   std::string addr;          // numeric address reached; empty where none was
   ServerDescription server;  // kMuster; without jobs
+  bool wants_token = false;  // kMuster, but not with the token that was given, or with none
 };
 
 // All jobs, or the one named. Errors: kUnavailable (nobody or a stranger answers),

@@ -107,7 +107,10 @@ struct GrpcDoor::State : std::enable_shared_from_this<GrpcDoor::State> {
     if (kind == DoorKind::kControlSocket || token.empty() || has_token(context, token)) {
       return grpc::Status::OK;
     }
-    return {grpc::StatusCode::UNAUTHENTICATED, "this server wants a token (--token-file)"};
+    const bool shown = context.client_metadata().count(transport::kTokenKey) != 0;
+    return {grpc::StatusCode::UNAUTHENTICATED,
+            shown ? "the token is not the one of this server (--token-file)"
+                  : "this server wants a token (--token-file)"};
   }
 
   // Whatever the answer, it shows that this is Muster and which.

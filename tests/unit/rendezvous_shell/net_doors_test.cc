@@ -237,6 +237,7 @@ TEST_CASE("who answers at an endpoint", "[doors]") {
     const Answerer answer = rendezvous::probe(tcp(server.listen()), kPatience);
     CHECK(answer.kind == Answerer::Kind::kMuster);
     CHECK(answer.server.server_instance == "instance-1");
+    CHECK(answer.wants_token);
   }
   SECTION("nobody") {
     const Answerer answer = rendezvous::probe(tcp(free_port()), kPatience);
