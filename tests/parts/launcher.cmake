@@ -2,7 +2,7 @@
 muster_test(launcher_options_test LABEL unit
   SOURCES unit/launcher/options_test.cc unit/launcher/chaos_plan_test.cc unit/launcher/device_options_test.cc
           unit/launcher/gpu_facts_test.cc unit/launcher/log_options_test.cc unit/launcher/placement_test.cc unit/launcher/program_test.cc unit/launcher/scheduler_test.cc
-          unit/launcher/signal_options_test.cc
+          unit/launcher/option_rows_test.cc unit/launcher/signal_options_test.cc
           unit/launcher/variables_test.cc
   LINK muster::run_options muster::json)
 muster_test(hosting_test LABEL unit SOURCES unit/launcher/hosting_test.cc LINK muster::hosting)
