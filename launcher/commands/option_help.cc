@@ -16,8 +16,9 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kUsage =
     "Usage: muster run [options] [--] PROGRAM [arguments...]\n"
     "\n"
-    "Runs PROGRAM once for every rank of a job: this node's part of it, and the rendezvous\n"
-    "server too where this node hosts it. Options that torchrun has mean what they mean there.\n"
+    "Runs PROGRAM once for every rank of a job: this node's part of it, and the\n"
+    "rendezvous server too where this node hosts it. Options that torchrun has mean\n"
+    "what they mean there.\n"
     "\n"
     "Examples:\n"
     "  muster run --standalone --nproc-per-node 4 train.py --epochs 3\n"
@@ -30,9 +31,10 @@ constexpr std::string_view kUsage =
     "./train\n"
     "      kill rank 1 after two seconds and see the job recover\n"
     "\n"
-    "Flags may be written with dashes or underscores, `--flag value` or `--flag=value`. Every\n"
-    "one is also read from MUSTER_<NAME>, and torchrun's from PET_<NAME> (the flag wins, then\n"
-    "MUSTER_, then PET_). Durations are 500ms, 30s, 5m, 1h or plain seconds.\n";
+    "Flags may be written with dashes or underscores, `--flag value` or\n"
+    "`--flag=value`. Every one is also read from MUSTER_<NAME>, and torchrun's from\n"
+    "PET_<NAME> (the flag wins, then MUSTER_, then PET_). Durations are 500ms, 30s,\n"
+    "5m, 1h or plain seconds.\n";
 
 constexpr std::string_view kEnd =
     "\nOther\n"
@@ -41,10 +43,12 @@ constexpr std::string_view kEnd =
     "  -h, --help\n"
     "        this text\n"
     "\n"
-    "Exit codes: 0 the job succeeded; else the first failed worker's own (128+n for a signal);\n"
-    "2 usage; 70 internal error; 75 too few nodes in time; 76 server lost; 77 this node was put\n"
-    "out; 79 a fault of --chaos-strict never fired; 126/127 program not executable / not found;\n"
-    "128+n stopped by a signal.\n";
+    "Exit codes: 0 the job succeeded; else the first failed worker's own (128+n for\n"
+    "a signal, 137 out of memory, 124 hang, 1 node lost; with --exit-code flat: 1);\n"
+    "2 usage; 70 internal error; 75 too few nodes in time; 76 server lost; 77 this\n"
+    "node was put out; 78 no progress; 79 a fault of --chaos-strict never fired;\n"
+    "126/127 program not executable / not found; 128+n stopped by a signal, 143 by\n"
+    "`muster stop`.\n";
 
 std::string describe_names(const OptionDef& option) {
   std::string names = "  ";
