@@ -29,7 +29,8 @@ struct GrpcLink::State : std::enable_shared_from_this<GrpcLink::State> {
 
   void open() {
     opening_since = std::chrono::steady_clock::now();
-    dialer = transport::Dialer::start(io, {options.host, options.port, ""}, options.connect_timeout,
+    dialer = transport::Dialer::start(io, {options.host, options.port, ""}, options.credentials.tls,
+                                      options.connect_timeout,
                                       [weak = weak_from_this()](transport::Dialed dialed) {
                                         if (const auto self = weak.lock())
                                           self->dialed(std::move(dialed));
@@ -54,8 +55,8 @@ struct GrpcLink::State : std::enable_shared_from_this<GrpcLink::State> {
     stream_callbacks.ended = [weak](const grpc::Status& status) {
       if (const auto self = weak.lock()) self->ended(status);
     };
-    stream = AgentStream::start(io, std::move(dialed.file), options.token, options.max_queued_bytes,
-                                std::move(stream_callbacks));
+    stream = AgentStream::start(io, std::move(dialed.file), options.credentials.token,
+                                options.max_queued_bytes, std::move(stream_callbacks));
     patience.expires_at(opening_since + options.connect_timeout);
     patience.async_wait([weak, waiting = stream.get()](const boost::system::error_code& error) {
       const auto self = weak.lock();

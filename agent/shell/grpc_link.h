@@ -16,13 +16,14 @@
 
 #include "agent/shell/server_link.h"
 #include "proto/base/time.h"
+#include "proto/transport/credentials.h"
 
 namespace muster::agent {
 
 struct GrpcLinkOptions {
   std::string host;  // name or numeric address
   int port = 0;
-  std::string token;  // bearer token; empty: none
+  transport::Credentials credentials;
   // From open() to the server's answer: name, connection and handshake together.
   Duration connect_timeout = 1s;
   // What may wait for a server that does not read before the stream is given up.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <mutex>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <thread>
@@ -18,6 +17,7 @@
 #include "launcher/commands/text.h"
 #include "launcher/rendezvous/core/hosting.h"
 #include "launcher/rendezvous/shell/control_client.h"
+#include "proto/transport/loop_door.h"
 
 namespace muster::launcher {
 namespace {
@@ -61,12 +61,6 @@ Seen seen_from(const rendezvous::Answerer& answer, bool name_known) {
   return name_known ? Seen::kNothing : Seen::kUnknownName;
 }
 
-// How a resolver thread, which nothing can interrupt, finds the loop if it is still there.
-struct LoopDoor {
-  std::mutex mutex;
-  boost::asio::io_context* io = nullptr;
-};
-
 }  // namespace
 
 struct EndpointProbe::State : std::enable_shared_from_this<EndpointProbe::State> {
@@ -74,12 +68,8 @@ struct EndpointProbe::State : std::enable_shared_from_this<EndpointProbe::State>
       : io(loop), options(std::move(chosen)), pause_timer(loop), report_timer(loop) {
     facts.explicit_rank_zero = options.explicit_rank_zero;
     facts.is_host = options.is_host;
-    door->io = &io;
   }
-  ~State() {
-    const std::lock_guard<std::mutex> lock(door->mutex);
-    door->io = nullptr;
-  }
+  ~State() { door->close(); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -122,9 +112,7 @@ struct EndpointProbe::State : std::enable_shared_from_this<EndpointProbe::State>
     if (!numeric.empty()) return take_addresses(std::move(numeric));
     std::thread([weak = weak_from_this(), host = options.endpoint.host, door = door] {
       std::vector<std::string> found = resolve(host, 0);
-      const std::lock_guard<std::mutex> lock(door->mutex);
-      if (door->io == nullptr) return;
-      boost::asio::post(*door->io, [weak, found = std::move(found)]() mutable {
+      door->post([weak, found = std::move(found)]() mutable {
         const auto state = weak.lock();
         if (state != nullptr && !state->stopped) state->take_addresses(std::move(found));
       });
@@ -139,7 +127,7 @@ struct EndpointProbe::State : std::enable_shared_from_this<EndpointProbe::State>
     rendezvous::ControlTarget target;
     target.host = options.endpoint.host;
     target.port = options.endpoint.port;
-    target.token = options.token;
+    target.credentials = options.credentials;
     const Duration left =
         std::max<Duration>(100ms, std::chrono::duration_cast<Duration>(deadline - Clock::now()));
     looking = rendezvous::probe_async(io, target, std::min(kLookTimeout, left),
@@ -154,7 +142,7 @@ struct EndpointProbe::State : std::enable_shared_from_this<EndpointProbe::State>
     last_answer = answer.text;
     if (!answer.addr.empty()) reached_addr = answer.addr;
     const bool ours = answer.server.server_instance == options.server_instance;
-    if (answer.wants_token && !ours) return finish(2, answer.text);
+    if (answer.unauthenticated && !ours) return finish(2, answer.text);
     const Seen seen = seen_from(answer, !addresses.empty());
     if (server != nullptr) {
       facts.seen_back = seen;
@@ -237,7 +225,7 @@ struct EndpointProbe::State : std::enable_shared_from_this<EndpointProbe::State>
   }
 
   boost::asio::io_context& io;
-  std::shared_ptr<LoopDoor> door = std::make_shared<LoopDoor>();
+  std::shared_ptr<transport::LoopDoor> door = std::make_shared<transport::LoopDoor>(io);
   ProbeOptions options;
   boost::asio::steady_timer pause_timer;
   boost::asio::steady_timer report_timer;

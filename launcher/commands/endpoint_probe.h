@@ -26,7 +26,7 @@ struct ProbeOptions {
   std::string advertise_addr;  // as given; empty: not
   bool explicit_rank_zero = false;
   std::optional<bool> is_host;
-  std::string token;  // what servers are shown; one that does not take it ends the probe
+  transport::Credentials credentials;  // a server that does not take them ends the probe
   Duration join_timeout = 600s;
   Duration report_every = 10s;
   std::string server_instance;  // of the server that make_server makes

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "launcher/commands/commands.h"
+#include "launcher/commands/credentials.h"
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/operator_target.h"
 #include "launcher/commands/options.h"
@@ -16,10 +17,11 @@ using rendezvous::Order;
 
 constexpr std::string_view kTargetHelp =
     "  --rendezvous HOST:PORT   ask this server, port 29400 if none is given; one that listens\n"
-    "                           beyond loopback without a token takes orders only on its\n"
-    "                           own host\n"
-    "  --token-file FILE        the server's token; MUSTER_TOKEN_FILE names it too\n"
-    "  --job ID                 which job, where there are several\n"
+    "                           beyond loopback without a token or TLS takes orders only\n"
+    "                           on its own host\n"
+    "  --job ID                 which job, where there are several\n";
+
+constexpr std::string_view kWithoutAddress =
     "\n"
     "Without an address: the one job that this user runs on this host; several are listed\n"
     "(exit 2).\n"
@@ -113,11 +115,14 @@ absl::StatusOr<JobId> only_job(const OperatorTarget& target) {
 }
 
 int give(const Verb& verb, const Words& words) {
-  const absl::StatusOr<SmallLine> line =
-      parse_small(verb.name, words, {{"rendezvous", true}, {"job", true}, {"token-file", true}});
+  std::vector<SmallFlag> flags = credential_flags();
+  flags.insert(flags.end(), {{"rendezvous", true}, {"job", true}});
+  const absl::StatusOr<SmallLine> line = parse_small(verb.name, words, flags);
   if (!line.ok()) return refuse(cat(line.status().message()));
   if (line->has("help")) {
-    return print(cat(verb.help, "\n", kTargetHelp, verb.examples, kExitHelp)) ? 0 : 1;
+    const std::string help = cat(verb.help, "\n", kTargetHelp, kCredentialsHelp, kWithoutAddress,
+                                 verb.examples, kExitHelp);
+    return print(help) ? 0 : 1;
   }
   const std::size_t operands = verb.operand.empty() ? 0 : 1;
   if (line->rest.size() > operands) return refuse_surplus(verb.name, line->rest[operands]);

@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "launcher/commands/commands.h"
+#include "launcher/commands/credentials.h"
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/options.h"
 #include "launcher/commands/registry.h"
 #include "launcher/commands/text.h"
-#include "launcher/commands/token_file.h"
 
 namespace muster::launcher {
 namespace {
@@ -69,9 +69,9 @@ absl::StatusOr<OperatorTarget> find_target(const SmallLine& line) {
   absl::StatusOr<OperatorTarget> target =
       line.has("rendezvous") ? by_address(line) : by_registry(line);
   if (!target.ok() || !target->control.unix_path.empty()) return target;
-  absl::StatusOr<std::string> token = token_of(line);
-  if (!token.ok()) return token.status();
-  target->control.token = *std::move(token);
+  absl::StatusOr<transport::Credentials> credentials = credentials_of(line);
+  if (!credentials.ok()) return credentials.status();
+  target->control.credentials = *std::move(credentials);
   return target;
 }
 

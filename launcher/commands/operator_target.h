@@ -22,7 +22,8 @@ struct OperatorTarget {
   std::optional<JobId> job;  // nullopt: all (status), or the only one
 };
 
-// Errors: kInvalidArgument, in words for people; for --token-file, the one of the file too.
+// Errors: kInvalidArgument, in words for people; for --token-file and --tls-*, the one of the file
+// too.
 absl::StatusOr<OperatorTarget> find_target(const SmallLine& line);
 
 // Says why the server gave no answer or would not; returns the exit code.

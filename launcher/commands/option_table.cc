@@ -80,6 +80,14 @@ constexpr auto kTable = std::to_array<OptionDef>({
     {"token-file", "", 0, kHere, kText, kEndpoint, "FILE", "",
      "a secret, one line of FILE and the same on every node, without which the server talks to no "
      "agent and to no operator over the network", apply::text<&O::token_file>},
+    {"tls-cert", "", 0, kHere, kText, kEndpoint, "FILE", "",
+     "speak TLS between nodes, with this certificate (PEM, for servers and clients both); the "
+     "hosting node's must be for the endpoint's name", apply::text<&O::tls_cert>},
+    {"tls-key", "", 0, kHere, kText, kEndpoint, "FILE", "",
+     "its private key, without a passphrase", apply::text<&O::tls_key>},
+    {"tls-ca", "", 0, kHere, kText, kEndpoint, "FILE", "",
+     "who vouches for the other nodes' certificates; files that change are read anew",
+     apply::text<&O::tls_ca>},
     {"linger", "", 0, kHere, kSwitch, kEndpoint, "", "0",
      "a hosting node keeps its server until the job ends", apply::policy_toggle<&P::linger>},
 
@@ -255,7 +263,6 @@ constexpr auto kTable = std::to_array<OptionDef>({
             "appends the argument", kSwitch, false),
 
     later("metrics-addr"), later("http"),
-    later("tls-cert"), later("tls-key"), later("tls-ca"),
 });
 // clang-format on
 

@@ -79,7 +79,10 @@ struct RunOptions {
   // Where the server is.
   bool standalone = false;  // asked for, or the only meaning the rest leaves
   std::string rdzv_endpoint;
-  std::string token_file;  // path
+  std::string token_file;  // paths
+  std::string tls_cert;
+  std::string tls_key;
+  std::string tls_ca;
   std::string master_addr;
   std::optional<std::uint16_t> master_port;
   std::optional<Endpoint> endpoint;  // resolved; nullopt when standalone

@@ -18,13 +18,13 @@
 #include "agent/shell/io_loop.h"
 #include "agent/shell/signals.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/credentials.h"
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/options.h"
 #include "launcher/commands/server_journal.h"
 #include "launcher/commands/server_options.h"
 #include "launcher/commands/small_flags.h"
 #include "launcher/commands/text.h"
-#include "launcher/commands/token_file.h"
 #include "launcher/rendezvous/shell/server.h"
 
 namespace muster::launcher {
@@ -32,6 +32,7 @@ namespace {
 
 constexpr std::string_view kHelp =
     "Usage: muster rendezvous --listen [HOST]:PORT --state-dir DIR [--token-file FILE]\n"
+    "                         [--tls-cert FILE --tls-key FILE --tls-ca FILE]\n"
     "                         [--outcome-kept D]\n"
     "\n"
     "Runs a rendezvous server of its own, for any number of jobs. Nodes reach it with\n"
@@ -48,7 +49,13 @@ constexpr std::string_view kHelp =
     "  --token-file FILE\n"
     "        a secret, one line of FILE: without it nobody is served here, neither agents\n"
     "        (`muster run --token-file`) nor operators; MUSTER_TOKEN_FILE names it too. Without\n"
-    "        any, a server that listens beyond loopback takes no orders over the network\n"
+    "        any, and without TLS, a server that listens beyond loopback takes no orders over\n"
+    "        the network\n"
+    "  --tls-cert FILE, --tls-key FILE, --tls-ca FILE\n"
+    "        speak TLS and nothing else: this server's certificate, for its name and for servers\n"
+    "        and clients both, its key without a passphrase, and who must vouch for the agents'\n"
+    "        and operators' certificates (PEM); MUSTER_TLS_CERT, _KEY and _CA name them too.\n"
+    "        Files that change are read anew\n"
     "  --outcome-kept D\n"
     "        how long a job that is over is remembered, default 1h: `muster status` shows it, and\n"
     "        an agent of it that was cut off meanwhile still reads how it ended. Less than the\n"
@@ -124,7 +131,7 @@ struct Settings {
   Endpoint endpoint;
   std::string state_dir;
   Duration outcome_kept{0};
-  std::string token;
+  transport::Credentials credentials;
 };
 
 int serve(const Settings& settings, const EnvironmentMap& environment) {
@@ -138,7 +145,8 @@ int serve(const Settings& settings, const EnvironmentMap& environment) {
 
   rendezvous::ServerOptions options = server_options(environment, random_hex(16));
   options.machine.limits.outcome_kept = settings.outcome_kept;
-  options.token = settings.token;
+  options.credentials = settings.credentials;
+  options.say = [](const std::string& line) { say(line); };
   options.on_broken = [&](const absl::Status& status) {
     say(cat("the rendezvous server gave up: ", status.message()));
     exit_code = kExitInternal;
@@ -171,12 +179,10 @@ int serve(const Settings& settings, const EnvironmentMap& environment) {
 }  // namespace
 
 int rendezvous_command(const Words& words) {
-  const absl::StatusOr<SmallLine> line = parse_small("rendezvous", words,
-                                                     {{"listen", true},
-                                                      {"state-dir", true},
-                                                      {"outcome-kept", true},
-                                                      {"token-file", true},
-                                                      {"http", true}});
+  std::vector<SmallFlag> flags = credential_flags();
+  for (const char* name : {"listen", "state-dir", "outcome-kept", "http"})
+    flags.push_back({name, true});
+  const absl::StatusOr<SmallLine> line = parse_small("rendezvous", words, flags);
   if (!line.ok()) return refuse(cat(line.status().message()));
   if (line->has("help")) return print(kHelp) ? 0 : 1;
   if (line->has("http")) return refuse("--http is not in this version");
@@ -190,12 +196,12 @@ int rendezvous_command(const Words& words) {
   if (!endpoint.ok()) return refuse(cat("--listen: ", endpoint.status().message()));
   const absl::StatusOr<Duration> outcome_kept = outcome_kept_of(*line);
   if (!outcome_kept.ok()) return refuse(cat(outcome_kept.status().message()));
-  const absl::StatusOr<std::string> token = token_of(*line);
-  if (!token.ok()) return refuse(cat(token.status().message()));
+  const absl::StatusOr<transport::Credentials> credentials = credentials_of(*line);
+  if (!credentials.ok()) return refuse(cat(credentials.status().message()));
   const absl::StatusOr<int> lock = lock_directory(line->get("state-dir"));
   if (!lock.ok()) return refuse(cat("--state-dir ", lock.status().message()));
   const int code =
-      serve({*endpoint, line->get("state-dir"), *outcome_kept, *token}, read_environment());
+      serve({*endpoint, line->get("state-dir"), *outcome_kept, *credentials}, read_environment());
   close(*lock);
   return code;
 }

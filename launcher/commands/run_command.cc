@@ -15,6 +15,7 @@
 #include "launcher/commands/agent_config.h"
 #include "launcher/commands/chaos_plan.h"
 #include "launcher/commands/commands.h"
+#include "launcher/commands/credentials.h"
 #include "launcher/commands/device_options.h"
 #include "launcher/commands/early_end.h"
 #include "launcher/commands/event_file.h"
@@ -27,7 +28,6 @@
 #include "launcher/commands/registry.h"
 #include "launcher/commands/run_job.h"
 #include "launcher/commands/text.h"
-#include "launcher/commands/token_file.h"
 #include "launcher/commands/topology.h"
 #include "proto/base/check.h"
 
@@ -140,12 +140,16 @@ std::optional<EarlyEnd> make_plan(CommandLine& line, RunPlan& plan) {
   }
   if (auto end = bind_workers(line, plan)) return end;
   if (auto end = check_kept(line, options.keep_fds)) return end;
-  if (!options.token_file.empty()) {
-    absl::StatusOr<std::string> token = read_token_file(options.token_file);
-    if (!token.ok())
-      return refused(cat(origin(line, "token-file"), ": ", token.status().message()));
-    plan.token = *std::move(token);
-  }
+  absl::StatusOr<transport::Credentials> credentials = read_credentials(
+      [&options](std::string_view flag) {
+        return flag == "token-file" ? options.token_file
+               : flag == "tls-cert" ? options.tls_cert
+               : flag == "tls-key"  ? options.tls_key
+                                    : options.tls_ca;
+      },
+      [&line](const char* flag) { return origin(line, flag); });
+  if (!credentials.ok()) return refused(cat(credentials.status().message()));
+  plan.credentials = *std::move(credentials);
   if (options.stdin_choice == StdinChoice::kLocalRank && options.stdin_local_rank >= plan.slots) {
     return refused(
         cat("--stdin: there is no local rank ", options.stdin_local_rank, " among ", plan.slots));

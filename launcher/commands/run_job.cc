@@ -112,7 +112,7 @@ class RunJob {
     probe.explicit_rank_zero = options_.node_rank == 0U;
     probe.is_host = options_.is_host;
     probe.join_timeout = options_.policy.join_timeout;
-    probe.token = plan_.token;
+    probe.credentials = plan_.credentials;
     probe.server_instance = instance_;
     probe.make_server = [this] { return make_server(); };
     probe.say = [this](const std::string& line) {
@@ -161,7 +161,8 @@ class RunJob {
     rendezvous::ServerOptions server = server_options(plan_.environment, instance_);
     if (absl::Status status = open_journal(server); !status.ok()) return status;
     server.machine.only_job = plan_.job;
-    server.token = plan_.token;
+    server.credentials = plan_.credentials;
+    server.say = [](const std::string& line) { say(line); };
     if (!options_.server_events.empty()) {
       server_events_.emplace(options_.server_events, plan_.node, plan_.job);
     }
@@ -242,7 +243,7 @@ class RunJob {
       agent::GrpcLinkOptions grpc;
       grpc.host = options_.endpoint->host;
       grpc.port = options_.endpoint->port;
-      grpc.token = plan_.token;
+      grpc.credentials = plan_.credentials;
       auto own = std::make_unique<agent::GrpcLink>(loop_.context(), std::move(grpc));
       // The runner, which asks, owns the link.
       runner.dialed_addr = [raw = own.get()] { return raw->dialed_addr(); };

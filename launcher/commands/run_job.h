@@ -18,6 +18,7 @@
 #include "agent/shell/guardian.h"
 #include "launcher/commands/options.h"
 #include "launcher/commands/program.h"
+#include "proto/transport/credentials.h"
 
 namespace muster::launcher {
 
@@ -32,10 +33,10 @@ struct RunPlan {
   JobId job;
   NodeName node;
   std::string host;
-  std::string token;    // of --token-file
-  std::string folder;   // agent::JobFolder: control socket, store token
-  std::string scratch;  // below it, for workers
-  std::string cgroup;   // agent::job_cgroup_path
+  transport::Credentials credentials;  // of --token-file and --tls-*
+  std::string folder;                  // agent::JobFolder: control socket, store token
+  std::string scratch;                 // below it, for workers
+  std::string cgroup;                  // agent::job_cgroup_path
 };
 
 // Returns the exit code of `muster run`.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Flags of the small subcommands: a handful each, no variables (but MUSTER_TOKEN_FILE, see
-// token_file.h), no prefixes. Pure.
+// Flags of the small subcommands: a handful each, no variables (but those of credentials.h), no
+// prefixes. Pure.
 #pragma once
 
 #include <map>

@@ -2,6 +2,7 @@
 //
 // `muster status`: an operator's view of live jobs.
 #include "launcher/commands/commands.h"
+#include "launcher/commands/credentials.h"
 #include "launcher/commands/job_report.h"
 #include "launcher/commands/operator_target.h"
 #include "launcher/commands/text.h"
@@ -16,9 +17,10 @@ constexpr std::string_view kStatusHelp =
     "address: the one job that this user runs on this host; several are listed (exit 2).\n"
     "\n"
     "  --rendezvous HOST:PORT   ask this server, port 29400 if none is given\n"
-    "  --token-file FILE        the server's token; MUSTER_TOKEN_FILE names it too\n"
     "  --job ID                 this job only\n"
-    "  --json                   one JSON object, for scripts\n"
+    "  --json                   one JSON object, for scripts\n";
+
+constexpr std::string_view kStatusExamples =
     "\n"
     "Examples:\n"
     "  muster status\n"
@@ -29,11 +31,11 @@ constexpr std::string_view kStatusHelp =
 }  // namespace
 
 int status_command(const Words& words) {
-  const absl::StatusOr<SmallLine> line =
-      parse_small("status", words,
-                  {{"rendezvous", true}, {"job", true}, {"json", false}, {"token-file", true}});
+  std::vector<SmallFlag> flags = credential_flags();
+  flags.insert(flags.end(), {{"rendezvous", true}, {"job", true}, {"json", false}});
+  const absl::StatusOr<SmallLine> line = parse_small("status", words, flags);
   if (!line.ok()) return refuse(cat(line.status().message()));
-  if (line->has("help")) return print(kStatusHelp) ? 0 : 1;
+  if (line->has("help")) return print(cat(kStatusHelp, kCredentialsHelp, kStatusExamples)) ? 0 : 1;
   if (!line->rest.empty()) return refuse_surplus("status", line->rest[0]);
   const absl::StatusOr<OperatorTarget> target = find_target(*line);
   if (!target.ok()) return refuse(cat(target.status().message()));

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/commands/node_facts.h"
 #include "launcher/commands/text.h"
 
 namespace muster::launcher {
@@ -49,18 +48,6 @@ absl::StatusOr<std::string> read_token_file(const std::string& path) {
     return wrong("a token has letters, digits and signs of ASCII only, and no blanks");
   }
   return text;
-}
-
-absl::StatusOr<std::string> token_of(const SmallLine& line) {
-  const std::string variable = "MUSTER_TOKEN_FILE";
-  const EnvironmentMap environment = read_environment();
-  const auto set = environment.find(variable);
-  const bool flag = line.has("token-file");
-  if (!flag && (set == environment.end() || set->second.empty())) return std::string();
-  absl::StatusOr<std::string> token = read_token_file(flag ? line.get("token-file") : set->second);
-  if (token.ok()) return token;
-  return absl::InvalidArgumentError(
-      cat(flag ? "--token-file" : variable, ": ", token.status().message()));
 }
 
 }  // namespace muster::launcher

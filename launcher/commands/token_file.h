@@ -8,17 +8,11 @@
 
 #include <absl/status/statusor.h>
 
-#include "launcher/commands/small_flags.h"
-
 namespace muster::launcher {
 
 // The one line of `path`, without its end. Errors, in words that begin with the path: kNotFound and
 // kPermissionDenied as the system has it; kInvalidArgument: empty, longer than 4096 bytes, several
 // lines, or bytes other than visible ASCII, which gRPC does not carry.
 absl::StatusOr<std::string> read_token_file(const std::string& path);
-
-// --token-file of a small command, else MUSTER_TOKEN_FILE; empty where neither is given. Errors as
-// above, headed by which of the two it was.
-absl::StatusOr<std::string> token_of(const SmallLine& line);
 
 }  // namespace muster::launcher

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -42,12 +41,6 @@ constexpr std::string_view kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\
 struct Target {
   sockaddr_storage address{};
   socklen_t size = 0;
-};
-
-// What a resolver thread and a dialer share: the thread may outlive the dialer.
-struct Resolution {
-  std::mutex mutex;
-  boost::asio::io_context* io = nullptr;  // null once the dialer is gone
 };
 
 std::atomic<int> resolvers{0};
@@ -92,6 +85,7 @@ FirstBytes judge(std::string_view bytes) {
 std::string name_stranger(std::string_view bytes) {
   if (bytes.rfind("HTTP/", 0) == 0) return "is a web server, not Muster";
   if (bytes.rfind("SSH-", 0) == 0) return "is an SSH server, not Muster";
+  if (bytes == kTlsAlert) return "wants TLS (--tls-cert, --tls-key, --tls-ca)";
   return "answers, but does not speak Muster's protocol";
 }
 
@@ -104,9 +98,11 @@ std::string to_text(const Endpoint& endpoint) {
 }
 
 struct Dialer::State : std::enable_shared_from_this<Dialer::State> {
-  State(boost::asio::io_context& io_context, Endpoint to, Duration timeout, Done callback)
+  State(boost::asio::io_context& io_context, Endpoint to, std::shared_ptr<Tls> with,
+        Duration timeout, Done callback)
       : io(io_context),
         endpoint(std::move(to)),
+        tls(std::move(with)),
         done(std::move(callback)),
         deadline(Clock::now() + timeout),
         timer(io) {}
@@ -125,24 +121,20 @@ struct Dialer::State : std::enable_shared_from_this<Dialer::State> {
     at(deadline, [this] {
       finish(Dialed::Kind::kSilent, "the resolver did not answer for " + endpoint.host);
     });
-    resolution = std::make_shared<Resolution>();
-    resolution->io = &io;
     try {
-      std::thread(&State::resolve, endpoint, resolution, weak_from_this()).detach();
+      std::thread(&State::resolve, endpoint, open_door(), weak_from_this()).detach();
     } catch (const std::system_error& error) {
       finish(Dialed::Kind::kNothing, std::string("no thread for the resolver: ") + error.what());
     }
   }
 
   // On a thread of its own.
-  static void resolve(Endpoint to, std::shared_ptr<Resolution> shared, std::weak_ptr<State> weak) {
+  static void resolve(Endpoint to, std::shared_ptr<LoopDoor> loop, std::weak_ptr<State> weak) {
     ++resolvers;
     std::vector<Target> found;
     const int error = look_up(to, 0, found);
     --resolvers;
-    const std::lock_guard lock(shared->mutex);
-    if (shared->io == nullptr) return;
-    boost::asio::post(*shared->io, [weak = std::move(weak), error, found]() mutable {
+    loop->post([weak = std::move(weak), error, found = std::move(found)]() mutable {
       if (const auto self = weak.lock()) self->resolved(error, std::move(found));
     });
   }
@@ -198,7 +190,37 @@ struct Dialer::State : std::enable_shared_from_this<Dialer::State> {
     socklen_t size = sizeof error;
     ::getsockopt(socket->native_handle(), SOL_SOCKET, SO_ERROR, &error, &size);
     if (error != 0) return fail_target(Dialed::Kind::kNothing, error);
+    if (tls && endpoint.unix_path.empty()) return begin_tls();
     at(Clock::now() + (deadline - Clock::now()) / 2, [this] { provoke(); });
+    listen();
+  }
+
+  // The deadline is kept by the handshake itself: it knows how far it came.
+  void begin_tls() {
+    ++last_purpose;
+    timer.cancel();
+    File plain(socket->release());
+    socket.reset();
+    const auto left = std::chrono::duration_cast<Duration>(deadline - Clock::now());
+    tls->connect(open_door(), std::move(plain), endpoint.host, left,
+                 [weak = weak_from_this()](TlsResult result) {
+                   if (const auto self = weak.lock()) self->secured(std::move(result));
+                 });
+  }
+
+  void secured(TlsResult result) {
+    if (finished) return;
+    using Kind = TlsResult::Kind;
+    const std::string text = peer_text() + ": " + result.text;
+    switch (result.kind) {
+      case Kind::kUntrusted: return finish(Dialed::Kind::kUntrusted, text);
+      case Kind::kNotTls: return finish(Dialed::Kind::kStranger, text);
+      case Kind::kBroken: return finish(Dialed::Kind::kNothing, text);
+      case Kind::kConnected: break;
+    }
+    socket.emplace(io, result.file.release());
+    at(deadline,
+       [this] { finish(Dialed::Kind::kSilent, peer_text() + ": did not answer in time"); });
     listen();
   }
 
@@ -278,9 +300,13 @@ struct Dialer::State : std::enable_shared_from_this<Dialer::State> {
     finished = true;
     timer.cancel();
     socket.reset();
-    if (!resolution) return;
-    const std::lock_guard lock(resolution->mutex);
-    resolution->io = nullptr;
+    if (door) door->close();
+  }
+
+  // For other threads, while there is something left for them to say.
+  const std::shared_ptr<LoopDoor>& open_door() {
+    if (!door) door = std::make_shared<LoopDoor>(io);
+    return door;
   }
 
   // A timer that rang just before it was set anew must not act for the new purpose.
@@ -311,11 +337,12 @@ struct Dialer::State : std::enable_shared_from_this<Dialer::State> {
 
   boost::asio::io_context& io;
   Endpoint endpoint;
+  std::shared_ptr<Tls> tls;
   Done done;
   Clock::time_point deadline;
   boost::asio::steady_timer timer;
   int last_purpose = 0;
-  std::shared_ptr<Resolution> resolution;
+  std::shared_ptr<LoopDoor> door;
   std::vector<Target> targets;
   std::size_t next = 0;
   std::optional<stream_descriptor> socket;
@@ -327,8 +354,9 @@ struct Dialer::State : std::enable_shared_from_this<Dialer::State> {
 };
 
 std::unique_ptr<Dialer> Dialer::start(boost::asio::io_context& io, Endpoint endpoint,
-                                      Duration timeout, Done done) {
-  auto state = std::make_shared<State>(io, std::move(endpoint), timeout, std::move(done));
+                                      std::shared_ptr<Tls> tls, Duration timeout, Done done) {
+  auto state =
+      std::make_shared<State>(io, std::move(endpoint), std::move(tls), timeout, std::move(done));
   boost::asio::post(io, [weak = std::weak_ptr<State>(state)] {
     const auto self = weak.lock();
     if (self && !self->finished) self->begin();

@@ -26,6 +26,10 @@ add_library(muster_json INTERFACE)
 add_library(muster::json ALIAS muster_json)
 target_link_libraries(muster_json INTERFACE nlohmann_json::nlohmann_json)
 
+# TLS; static as gRPC's own.
+muster_static_package(muster_openssl openssl)
+add_library(muster::openssl ALIAS muster_openssl)
+
 # The journal.
 muster_static_package(muster_sqlite sqlite3)
 add_library(muster::sqlite ALIAS muster_sqlite)

@@ -37,13 +37,14 @@ class Exchange : public std::enable_shared_from_this<Exchange<Request, Reply>> {
   Exchange(boost::asio::io_context& io, const ControlTarget& target, Duration timeout,
            Method method, Request request, Done done)
       : io_(io),
-        token_(target.token),
+        token_(target.credentials.token),
         deadline_(std::chrono::system_clock::now() + timeout),
         method_(method),
         request_(std::move(request)),
         done_(std::move(done)) {
-    dialer_ = Dialer::start(io, {target.host, target.port, target.unix_path}, timeout,
-                            [this](Dialed dialed) { on_dialed(std::move(dialed)); });
+    dialer_ =
+        Dialer::start(io, {target.host, target.port, target.unix_path}, target.credentials.tls,
+                      timeout, [this](Dialed dialed) { on_dialed(std::move(dialed)); });
   }
 
   ~Exchange() {
@@ -131,6 +132,7 @@ absl::Status failure_of(const Result& result, const ControlTarget& target) {
     case Dialed::Kind::kSilent: return absl::DeadlineExceededError(result.dialed.text);
     case Dialed::Kind::kNothing:
     case Dialed::Kind::kStranger: return absl::UnavailableError(result.dialed.text);
+    case Dialed::Kind::kUntrusted: return absl::UnauthenticatedError(result.dialed.text);
     case Dialed::Kind::kConnected: break;
   }
   if (result.status.ok() && !result.instance.empty()) return absl::OkStatus();
@@ -163,11 +165,13 @@ Answerer judge(const Describing::Result& result, const ControlTarget& target) {
   switch (result.dialed.kind) {
     case Dialed::Kind::kConnected: break;
     case Dialed::Kind::kNothing: out.kind = Answerer::Kind::kNothing; break;
-    case Dialed::Kind::kStranger: out.kind = Answerer::Kind::kStranger; break;
+    case Dialed::Kind::kStranger:
+    case Dialed::Kind::kUntrusted: out.kind = Answerer::Kind::kStranger; break;
     case Dialed::Kind::kSilent: out.kind = Answerer::Kind::kSilent; break;
   }
   if (result.dialed.kind != Dialed::Kind::kConnected) {
     out.text = result.dialed.text;
+    out.unauthenticated = result.dialed.kind == Dialed::Kind::kUntrusted;
     return out;
   }
   const absl::Status failure = failure_of(result, target);
@@ -178,7 +182,7 @@ Answerer judge(const Describing::Result& result, const ControlTarget& target) {
       out.server = *std::move(server);
     }
     out.server.server_instance = result.instance;  // known even where a token is wanted
-    out.wants_token = absl::IsUnauthenticated(failure);
+    out.unauthenticated = absl::IsUnauthenticated(failure);
     return out;
   }
   switch (result.status.error_code()) {

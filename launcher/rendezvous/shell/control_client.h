@@ -20,6 +20,7 @@
 
 #include "launcher/rendezvous/core/rendezvous.h"
 #include "proto/base/time.h"
+#include "proto/transport/credentials.h"
 
 namespace muster::rendezvous {
 
@@ -28,7 +29,7 @@ struct ControlTarget {
   std::string host;
   int port = 0;
   std::string unix_path;
-  std::string token;
+  transport::Credentials credentials;
 };
 
 // What Describe answers.
@@ -54,7 +55,8 @@ struct Answerer {
   std::string text;          // one line in words
   std::string addr;          // numeric address reached; empty where none was
   ServerDescription server;  // kMuster; without jobs
-  bool wants_token = false;  // kMuster, but not with the token that was given, or with none
+  // It wants a token, or another one; or one of the two does not take the other's certificate.
+  bool unauthenticated = false;
 };
 
 // All jobs, or the one named. Errors: kUnavailable (nobody or a stranger answers),

@@ -90,7 +90,8 @@ struct GrpcDoor::State : std::enable_shared_from_this<GrpcDoor::State> {
       : io(io_context),
         core(&server),
         kind(door_kind),
-        token(server.options().token),
+        is_trusted(kind == DoorKind::kLoopback || server.options().credentials.tls != nullptr),
+        token(server.options().credentials.token),
         instance(server.options().machine.server_instance),
         limits{server.options().max_queued_bytes, server.options().max_queued_messages,
                server.outgoing()},
@@ -120,7 +121,7 @@ struct GrpcDoor::State : std::enable_shared_from_this<GrpcDoor::State> {
 
   bool takes_orders(const grpc::CallbackServerContext& context) const {
     if (kind == DoorKind::kControlSocket) return true;
-    return token.empty() ? kind == DoorKind::kLoopback : has_token(context, token);
+    return token.empty() ? is_trusted : has_token(context, token);
   }
 
   // The other end of `ended`; every call counts until gRPC is done with it.
@@ -184,8 +185,8 @@ struct GrpcDoor::State : std::enable_shared_from_this<GrpcDoor::State> {
     grpc::Status status = admit(context);
     if (status.ok() && !takes_orders(context)) {
       status = {grpc::StatusCode::PERMISSION_DENIED,
-                "orders are not taken over the network by a server without a token; ask on its "
-                "own host, or give it one (--token-file)"};
+                "orders are not taken over the network by a server without a token or TLS; ask on "
+                "its own host, or give it one (--token-file)"};
     }
     wire::Border border;
     const JobId job = border.name("job", request.job());
@@ -235,6 +236,7 @@ struct GrpcDoor::State : std::enable_shared_from_this<GrpcDoor::State> {
   boost::asio::io_context& io;
   ServerCore* const core;
   const DoorKind kind;
+  const bool is_trusted;  // whoever comes in, even without a token
   const std::string token;
   const std::string instance;
   const AttachStream::Limits limits;

@@ -5,8 +5,8 @@
 // and is handed the accepted descriptor. A server nobody connects to costs a socket.
 //
 // Who may do what. Unix socket (directory 0700, same user): control. TCP: agents and read-only
-// status; stop needs the token, or, where the server has none, a listener on loopback. With a
-// token every call over TCP needs it.
+// status; stop needs the token, or, where the server has none, TLS or a listener on loopback. With
+// a token every call over TCP needs it, with TLS every connection.
 //
 // Thread rule: every member and every callback runs on the io thread.
 #pragma once

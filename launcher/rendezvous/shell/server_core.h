@@ -24,6 +24,7 @@
 #include "launcher/rendezvous/shell/journal.h"
 #include "proto/base/messages.h"
 #include "proto/base/store.h"
+#include "proto/transport/credentials.h"
 #include "proto/transport/grpc_settings.h"
 
 namespace muster::rendezvous {
@@ -35,9 +36,12 @@ struct ServerOptions {
   std::string version;     // for operators
   std::string user;        // whose server this is, for operators
 
-  // Bearer token that every call over TCP must carry; empty: none. Without one, a listener
-  // beyond loopback takes joins, heartbeats, the store and read-only status, and nothing else.
-  std::string token;
+  // With a token every call over TCP must carry it; with TLS every connection over TCP speaks it.
+  // Without either, a listener beyond loopback takes joins, heartbeats, the store and read-only
+  // status, and nothing else.
+  transport::Credentials credentials;
+  // Connections that TLS refused, one line each, seldom.
+  std::function<void(const std::string&)> say;
 
   // Every event of every job, in order (--server-events, the console).
   std::function<void(const JobId&, const RunId&, const JobEvent&)> on_event;

@@ -75,6 +75,9 @@ const std::vector<Row>& rows() {
        [](const O& o) { return o.master_port_low == 100 && o.master_port_high == 200; }},
       {"master-port-hold", "", "no", [](const O& o) { return !o.master_port_hold; }},
       {"token-file", "", "/run/token", [](const O& o) { return o.token_file == "/run/token"; }},
+      {"tls-cert", "", "/run/a.pem", [](const O& o) { return o.tls_cert == "/run/a.pem"; }},
+      {"tls-key", "", "/run/a.key", [](const O& o) { return o.tls_key == "/run/a.key"; }},
+      {"tls-ca", "", "/run/ca.pem", [](const O& o) { return o.tls_ca == "/run/ca.pem"; }},
       {"linger", "", "", [](const O& o) { return o.policy.linger; }},
 
       {"module", "module", "", [](const O& o) { return o.module; }},

@@ -107,7 +107,7 @@ TEST_CASE("how many nodes may wait above MAX") {
 
 TEST_CASE("what is not in this version is refused by name") {
   CHECK(error_of({"--http", ":80"}) == "--http is not in this version");
-  CHECK(error_of({"--tls_ca=x"}) == "--tls-ca is not in this version");
+  CHECK(error_of({"--metrics_addr=x"}) == "--metrics-addr is not in this version");
 }
 
 TEST_CASE("how workers are bound to processors") {

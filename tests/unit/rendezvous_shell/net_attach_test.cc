@@ -44,7 +44,7 @@ TEST_CASE("a name is resolved and the numeric address told", "[net]") {
   NetServer server;
   const int port = server.listen();
   test::IoThread thread;
-  NetAgent agent(thread, port, "", "localhost");
+  NetAgent agent(thread, port, {}, "localhost");
   REQUIRE(agent.open());
   CHECK(agent.dialed_addr() == "127.0.0.1");
 }
@@ -161,7 +161,7 @@ TEST_CASE("a server that dies is noticed at once", "[net]") {
 
 TEST_CASE("a token is asked for and checked", "[net]") {
   rendezvous::ServerOptions options = test::server_options();
-  options.token = "secret";
+  options.credentials.token = "secret";
   NetServer server(std::move(options));
   const int port = server.listen();
   test::IoThread thread;
@@ -170,9 +170,9 @@ TEST_CASE("a token is asked for and checked", "[net]") {
   const auto down = without.down.next();
   CHECK(down->reason.find("UNAUTHENTICATED") != std::string::npos);
   CHECK(down->speaks_muster);
-  NetAgent wrong(thread, port, "secreT");
+  NetAgent wrong(thread, port, {"secreT", nullptr});
   CHECK_FALSE(wrong.open());
-  NetAgent right(thread, port, "secret");
+  NetAgent right(thread, port, {"secret", nullptr});
   REQUIRE(right.open());
   REQUIRE(right.run_up("job"));
 }
@@ -252,7 +252,7 @@ TEST_CASE("an agent that does not read is cut off", "[net]") {
   std::unique_ptr<transport::Dialer> dialer;
   thread.on_io([&] {
     dialer = transport::Dialer::start(
-        thread.io(), {"127.0.0.1", port, ""}, 10s,
+        thread.io(), {"127.0.0.1", port, ""}, nullptr, 10s,
         [&](transport::Dialed dialed) { connected.put(dialed.file.release()); });
   });
   const auto fd = connected.next();

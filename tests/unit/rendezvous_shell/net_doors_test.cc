@@ -25,10 +25,10 @@ using test::NetServer;
 constexpr Duration kPatience = 10s;
 
 ControlTarget tcp(int port, std::string token = "", std::string host = "127.0.0.1") {
-  return {std::move(host), port, "", std::move(token)};
+  return {std::move(host), port, "", {std::move(token), nullptr}};
 }
 ControlTarget unix_at(const std::string& path) {
-  return {"", 0, path, ""};
+  return {"", 0, path, {}};
 }
 
 // Accepts connections, says `greeting` at once or `reply` after the first bytes, and keeps them.
@@ -92,7 +92,7 @@ TEST_CASE("every address of the machine, and IPv4 peers are written as IPv4", "[
   NetServer server;
   const int port = server.listen("");
   test::IoThread thread;
-  NetAgent agent(thread, port, "", "127.0.0.3");
+  NetAgent agent(thread, port, {}, "127.0.0.3");
   REQUIRE(agent.open());
   agent.send(test::join_message("job", "a", 1, 1));
   const auto accepted = agent.heard.next<JoinAccepted>();
@@ -201,11 +201,11 @@ TEST_CASE("who may stop a job over TCP", "[doors]") {
   }
   SECTION("with a token: who has it") {
     rendezvous::ServerOptions options = test::server_options();
-    options.token = "secret";
+    options.credentials.token = "secret";
     NetServer server(std::move(options));
     const int port = server.listen("0.0.0.0");
     test::IoThread thread;
-    NetAgent agent(thread, port, "secret");
+    NetAgent agent(thread, port, {"secret", nullptr});
     REQUIRE(agent.open());
     REQUIRE(agent.run_up("job"));
     for (const std::string& token : {std::string(), std::string("wrong!")}) {
@@ -232,12 +232,12 @@ TEST_CASE("who answers at an endpoint", "[doors]") {
   }
   SECTION("Muster that wants a token is still Muster") {
     rendezvous::ServerOptions options = test::server_options();
-    options.token = "secret";
+    options.credentials.token = "secret";
     NetServer server(std::move(options));
     const Answerer answer = rendezvous::probe(tcp(server.listen()), kPatience);
     CHECK(answer.kind == Answerer::Kind::kMuster);
     CHECK(answer.server.server_instance == "instance-1");
-    CHECK(answer.wants_token);
+    CHECK(answer.unauthenticated);
   }
   SECTION("nobody") {
     const Answerer answer = rendezvous::probe(tcp(free_port()), kPatience);

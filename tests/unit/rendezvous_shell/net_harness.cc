@@ -6,13 +6,13 @@
 
 namespace muster::test {
 
-NetAgent::NetAgent(IoThread& thread, int port, std::string token, std::string host,
+NetAgent::NetAgent(IoThread& thread, int port, transport::Credentials credentials, std::string host,
                    Duration patience)
     : thread_(thread) {
   agent::GrpcLinkOptions options;
   options.host = std::move(host);
   options.port = port;
-  options.token = std::move(token);
+  options.credentials = std::move(credentials);
   options.connect_timeout = patience;
   thread_.on_io([&] { link_ = std::make_unique<agent::GrpcLink>(thread_.io(), options); });
 }

@@ -17,8 +17,8 @@ namespace muster::test {
 class NetAgent {
  public:
   // `patience`: both cores may be busy.
-  NetAgent(IoThread& thread, int port, std::string token = "", std::string host = "127.0.0.1",
-           Duration patience = 10s);
+  NetAgent(IoThread& thread, int port, transport::Credentials credentials = {},
+           std::string host = "127.0.0.1", Duration patience = 10s);
   ~NetAgent();
   NetAgent(const NetAgent&) = delete;
   NetAgent& operator=(const NetAgent&) = delete;
