@@ -70,6 +70,7 @@ struct RunnerOptions {
   std::function<WorkerStreams(std::uint32_t local_rank)> streams;  // empty: console only
 
   std::string events;           // "": off, "-": stdout, else a file (see EventWriter)
+  std::function<void(const JobEvent&)> on_event;  // the same events; empty: nobody asks
   std::string scratch_path;     // see choose_scratch_path(); made and removed by the runner
   std::string job_cgroup;       // see job_cgroup_path(); "": workers stay in the agent's group
   std::string own_error_file;   // the agent's own TORCHELASTIC_ERROR_FILE; "": none

@@ -80,6 +80,7 @@ void AgentRunner::State::operator()(const CaptureStacks& order) {
 
 void AgentRunner::State::operator()(const Emit& order) {
   if (!order.run.empty()) run = order.run;
+  if (options.on_event) options.on_event(order.event);
   if (!events) return;
   const absl::Status status = events->write(order.run, order.event);
   if (!status.ok()) log.say(Severity::kWarning, std::string(status.message()));

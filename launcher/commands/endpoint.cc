@@ -105,4 +105,24 @@ absl::StatusOr<Endpoint> parse_endpoint(std::string_view text, std::uint16_t def
   return endpoint;
 }
 
+absl::StatusOr<Endpoint> parse_listen(std::string_view text,
+                                      std::optional<std::uint16_t> default_port) {
+  const bool only_port = !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
+  if (!only_port && !text.starts_with(':')) {
+    // Two defaults that give the same: the port is written.
+    const absl::StatusOr<Endpoint> other = parse_endpoint(text, 1);
+    absl::StatusOr<Endpoint> endpoint = parse_endpoint(text, default_port.value_or(0));
+    if (endpoint.ok() && !default_port && endpoint->port != other->port) {
+      return absl::InvalidArgumentError(cat("'", text, "' has no port; [HOST]:PORT is wanted"));
+    }
+    return endpoint;
+  }
+  const std::string_view port = only_port ? text : text.substr(1);
+  const auto number = read_number<std::uint16_t>(port);
+  if (!number) {
+    return absl::InvalidArgumentError(cat("'", text, "' has no port from 0 to 65535"));
+  }
+  return Endpoint{.host = "", .port = *number};
+}
+
 }  // namespace muster::launcher

@@ -35,10 +35,6 @@ bool names(const OptionDef& option, std::string_view name) {
   return option.name == name || (!option.torchrun.empty() && option.torchrun == name);
 }
 
-absl::Status refuse_later(const std::string& written) {
-  return absl::InvalidArgumentError(cat(written, " is not in this version"));
-}
-
 class Parser {
  public:
   Parser(const std::vector<std::string>& args, const EnvironmentMap& environment)
@@ -111,9 +107,6 @@ class Parser {
     const OptionDef& option = option_table()[index];
     if (text.empty() && option.kind != OptionKind::kSwitch) return absl::OkStatus();
     if (option.standing != Standing::kHere && is_off(option, text)) return absl::OkStatus();
-    if (option.standing == Standing::kLater) {
-      return refuse_later(cat(variable, ": --", option.name));
-    }
     if (option.standing == Standing::kIgnored) {
       ignore(variable, option);
       return absl::OkStatus();
@@ -215,7 +208,6 @@ class Parser {
   absl::Status take_flag(std::size_t index, const std::string& written,
                          std::optional<std::string> value) {
     const OptionDef& option = option_table()[index];
-    if (option.standing == Standing::kLater) return refuse_later(flag_name(option, written));
     if (option.kind == OptionKind::kSwitch) {
       if (value) return absl::InvalidArgumentError(cat(written, " takes no value"));
       value = "1";

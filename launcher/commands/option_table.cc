@@ -17,11 +17,6 @@ using enum OptionGroup;
 using enum OptionKind;
 using enum Standing;
 
-constexpr OptionDef later(std::string_view name, OptionKind kind = kText,
-                          std::string_view torchrun = {}, bool has_pet = true) {
-  return {.name = name, .torchrun = torchrun, .standing = kLater, .kind = kind, .has_pet = has_pet};
-}
-
 constexpr OptionDef ignored(std::string_view name, std::string_view why, OptionKind kind = kText,
                             bool has_pet = true) {
   return {.name = name,
@@ -243,6 +238,11 @@ constexpr auto kTable = std::to_array<OptionDef>({
      apply::text<&O::events>},
     {"server-events", "", 0, kHere, kText, kOutput, "FILE", "",
      "append the whole job's events where the server is hosted", apply::text<&O::server_events>},
+    {"http", "", 0, kHere, kText, kOutput, "[HOST]:PORT", "",
+     "answer /livez, /readyz (200 while this node's workers run or it is a spare) and /metrics in "
+     "plain HTTP, read only; port 0: any free one", apply::http},
+    {"metrics-addr", "", 0, kHere, kText, kOutput, "[HOST]:PORT", "",
+     "answer /metrics alone, in the text format of Prometheus", apply::metrics_addr},
     {"log-level", "", 0, kHere, kText, kOutput, "LEVEL", "warning",
      "debug (each message and order of the agent), info, warning or error, of Muster's own lines",
      apply::log_level},
@@ -261,8 +261,6 @@ constexpr auto kTable = std::to_array<OptionDef>({
     ignored("logs-specs", "use --log-dir, --redirects and --tee", kText, false),
     ignored("use-env", "workers always get LOCAL_RANK in the environment; --pass-local-rank "
             "appends the argument", kSwitch, false),
-
-    later("metrics-addr"), later("http"),
 });
 // clang-format on
 

@@ -33,7 +33,6 @@ enum class OptionKind : std::uint8_t { kSwitch, kText, kCount, kDuration };
 enum class Standing : std::uint8_t {
   kHere,     // does what its help says
   kIgnored,  // accepted; one line says why it has no effect
-  kLater,    // part of Muster's interface, but refused by name in this version
 };
 
 struct OptionDef {

@@ -44,6 +44,15 @@ absl::Status check_name(std::string_view name, bool slash_allowed) {
   return absl::OkStatus();
 }
 
+absl::Status listen_at(const std::string& text, std::optional<Endpoint>& where) {
+  where.reset();
+  if (text.empty()) return absl::OkStatus();
+  absl::StatusOr<Endpoint> endpoint = parse_listen(text);
+  if (!endpoint.ok()) return endpoint.status();
+  where = *std::move(endpoint);
+  return absl::OkStatus();
+}
+
 template <typename Value, std::size_t kCount>
 absl::Status choose(std::string_view text,
                     const std::array<std::pair<std::string_view, Value>, kCount>& choices,
@@ -263,6 +272,14 @@ absl::Status node_rank(Text text, RunOptions& options) {
 absl::Status node_name(Text text, RunOptions& options) {
   options.node_name = text;
   return check_name(text, true);
+}
+
+absl::Status http(Text text, RunOptions& options) {
+  return listen_at(text, options.http);
+}
+
+absl::Status metrics_addr(Text text, RunOptions& options) {
+  return listen_at(text, options.metrics_addr);
 }
 
 absl::Status advertise_addr(Text text, RunOptions& options) {

@@ -39,6 +39,8 @@ absl::Status keep_fds(Text text, RunOptions& options);
 absl::Status node_rank(Text text, RunOptions& options);
 absl::Status node_name(Text text, RunOptions& options);
 absl::Status advertise_addr(Text text, RunOptions& options);
+absl::Status http(Text text, RunOptions& options);
+absl::Status metrics_addr(Text text, RunOptions& options);
 absl::Status stop_scope(Text text, RunOptions& options);
 absl::Status exit_grace(Text text, RunOptions& options);
 absl::Status stop_signal(Text text, RunOptions& options);

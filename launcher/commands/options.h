@@ -79,6 +79,8 @@ struct RunOptions {
   // Where the server is.
   bool standalone = false;  // asked for, or the only meaning the rest leaves
   std::string rdzv_endpoint;
+  std::optional<Endpoint> http;  // an empty host: every address
+  std::optional<Endpoint> metrics_addr;
   std::string token_file;  // paths
   std::string tls_cert;
   std::string tls_key;
@@ -168,6 +170,9 @@ bool is_host(std::string_view host);
 
 // "host", "host:port", "[v6]:port", ":port". `default_port` where none is written.
 absl::StatusOr<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
+// Where to listen: as above, or ":port" and "port" for every address (then `host` is empty).
+absl::StatusOr<Endpoint> parse_listen(std::string_view text,
+                                      std::optional<std::uint16_t> default_port = std::nullopt);
 inline constexpr std::uint16_t kRendezvousPort = 29400;  // where none is given; torchrun's c10d
 
 }  // namespace muster::launcher

@@ -19,19 +19,22 @@
 #include "agent/shell/signals.h"
 #include "launcher/commands/commands.h"
 #include "launcher/commands/credentials.h"
+#include "launcher/commands/http_pages.h"
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/options.h"
 #include "launcher/commands/server_journal.h"
 #include "launcher/commands/server_options.h"
 #include "launcher/commands/small_flags.h"
 #include "launcher/commands/text.h"
+#include "launcher/http/job_metrics.h"
 #include "launcher/rendezvous/shell/server.h"
 
 namespace muster::launcher {
 namespace {
 
 constexpr std::string_view kHelp =
-    "Usage: muster rendezvous --listen [HOST]:PORT --state-dir DIR [--token-file FILE]\n"
+    "Usage: muster rendezvous --listen [HOST]:PORT --state-dir DIR [--http [HOST]:PORT]\n"
+    "                         [--token-file FILE]\n"
     "                         [--tls-cert FILE --tls-key FILE --tls-ca FILE]\n"
     "                         [--outcome-kept D]\n"
     "\n"
@@ -46,6 +49,8 @@ constexpr std::string_view kHelp =
     "  --state-dir DIR\n"
     "        journal.db (SQLite); created where missing, and locked: one server at a time. A\n"
     "        damaged or newer journal is refused; move it away to begin anew\n"
+    "  --http [HOST]:PORT\n"
+    "        answer /livez, /readyz and /metrics (Prometheus) in plain HTTP, read only\n"
     "  --token-file FILE\n"
     "        a secret, one line of FILE: without it nobody is served here, neither agents\n"
     "        (`muster run --token-file`) nor operators; MUSTER_TOKEN_FILE names it too. Without\n"
@@ -83,13 +88,6 @@ absl::StatusOr<int> lock_directory(const std::string& path) {
     return absl::AlreadyExistsError(cat(path, ": another rendezvous server uses it"));
   }
   return absl::UnavailableError(cat(lock, ": ", std::strerror(lock_error)));
-}
-
-absl::StatusOr<Endpoint> listen_address(const std::string& text) {
-  if (!text.starts_with(':')) return parse_endpoint(text, kRendezvousPort);
-  absl::StatusOr<Endpoint> endpoint = parse_endpoint("any" + text, kRendezvousPort);
-  if (endpoint.ok()) endpoint->host.clear();
-  return endpoint;
 }
 
 absl::StatusOr<Duration> outcome_kept_of(const SmallLine& line) {
@@ -132,6 +130,7 @@ struct Settings {
   std::string state_dir;
   Duration outcome_kept{0};
   transport::Credentials credentials;
+  std::optional<Endpoint> http;
 };
 
 int serve(const Settings& settings, const EnvironmentMap& environment) {
@@ -165,6 +164,12 @@ int serve(const Settings& settings, const EnvironmentMap& environment) {
           ", state in ", state_dir, ": ", from_before));
 
   bool stopping = false;
+  HttpPlan pages;
+  pages.http = settings.http;
+  pages.unready = [&stopping] { return stopping ? "told to stop" : ""; };
+  pages.render = [&server](http::MetricsText& text) { http::render_jobs(server->view(), text); };
+  auto doors = open_http(loop.context(), pages);
+  if (!doors.ok()) return refuse(cat(doors.status().message()));
   const agent::SignalWatch watch(loop.context(), signals, [&](const agent::SignalInfo& info) {
     if (stopping) return loop.stop();  // a second one does not wait
     stopping = true;
@@ -172,6 +177,7 @@ int serve(const Settings& settings, const EnvironmentMap& environment) {
     server->close("the rendezvous server was told to stop", [&loop] { loop.stop(); });
   });
   loop.run();
+  doors->clear();
   server.reset();
   return exit_code;
 }
@@ -185,23 +191,28 @@ int rendezvous_command(const Words& words) {
   const absl::StatusOr<SmallLine> line = parse_small("rendezvous", words, flags);
   if (!line.ok()) return refuse(cat(line.status().message()));
   if (line->has("help")) return print(kHelp) ? 0 : 1;
-  if (line->has("http")) return refuse("--http is not in this version");
   if (!line->rest.empty()) return refuse_surplus("rendezvous", line->rest[0]);
   for (const char* needed : {"listen", "state-dir"}) {
     if (!line->has(needed)) {
       return refuse(cat("--", needed, " is missing; see `muster rendezvous --help`"));
     }
   }
-  const absl::StatusOr<Endpoint> endpoint = listen_address(line->get("listen"));
+  const absl::StatusOr<Endpoint> endpoint = parse_listen(line->get("listen"), kRendezvousPort);
   if (!endpoint.ok()) return refuse(cat("--listen: ", endpoint.status().message()));
+  std::optional<Endpoint> http;
+  if (line->has("http")) {
+    const absl::StatusOr<Endpoint> at = parse_listen(line->get("http"));
+    if (!at.ok()) return refuse(cat("--http: ", at.status().message()));
+    http = *at;
+  }
   const absl::StatusOr<Duration> outcome_kept = outcome_kept_of(*line);
   if (!outcome_kept.ok()) return refuse(cat(outcome_kept.status().message()));
   const absl::StatusOr<transport::Credentials> credentials = credentials_of(*line);
   if (!credentials.ok()) return refuse(cat(credentials.status().message()));
   const absl::StatusOr<int> lock = lock_directory(line->get("state-dir"));
   if (!lock.ok()) return refuse(cat("--state-dir ", lock.status().message()));
-  const int code =
-      serve({*endpoint, line->get("state-dir"), *outcome_kept, *credentials}, read_environment());
+  const int code = serve({*endpoint, line->get("state-dir"), *outcome_kept, *credentials, http},
+                         read_environment());
   close(*lock);
   return code;
 }

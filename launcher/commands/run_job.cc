@@ -29,6 +29,7 @@
 #include "launcher/commands/commands.h"
 #include "launcher/commands/early_end.h"
 #include "launcher/commands/endpoint_probe.h"
+#include "launcher/commands/http_pages.h"
 #include "launcher/commands/local_link.h"
 #include "launcher/commands/node_facts.h"
 #include "launcher/commands/open_files.h"
@@ -37,6 +38,8 @@
 #include "launcher/commands/server_options.h"
 #include "launcher/commands/tap_link.h"
 #include "launcher/commands/text.h"
+#include "launcher/http/job_metrics.h"
+#include "launcher/http/node_book.h"
 
 namespace muster::launcher {
 namespace {
@@ -67,13 +70,16 @@ class RunJob {
       const bool typed = info.signal == SIGTSTP && info.code == SI_KERNEL;  // ^Z
       if (!typed || agent::has_job_control()) on_signal(info.signal);
     });
-    if (options_.standalone) {
+    if (!open_pages()) {
+      // Said already.
+    } else if (options_.standalone) {
       server_ = *make_server();  // keeps no journal, so nothing can be wrong with it
       start_agent();
     } else {
       look_for_server();
     }
     loop_.run();
+    doors_.clear();
     runner_.reset();
     store_.reset();
     server_.reset();
@@ -86,6 +92,27 @@ class RunJob {
 
  private:
   enum class Phase { kLooking, kRunning, kLingering, kEnded };
+
+  // --http and --metrics-addr.
+  bool open_pages() {
+    if (!options_.http && !options_.metrics_addr) return true;
+    book_.emplace(plan_.node, options_.endpoint ? options_.endpoint->text() : "this node");
+    HttpPlan pages;
+    pages.http = options_.http;
+    pages.metrics = options_.metrics_addr;
+    pages.unready = [this] { return book_->unready(); };
+    pages.render = [this](http::MetricsText& text) {
+      book_->render(text);
+      if (server_ != nullptr) http::render_jobs(server_->view(), text);
+    };
+    auto doors = open_http(loop_.context(), pages);
+    if (doors.ok()) {
+      doors_ = *std::move(doors);
+    } else {
+      end_before_agent(refused(cat(doors.status().message())));
+    }
+    return doors.ok();
+  }
 
   bool write_token() {
     const std::string path = agent::store_token_path(plan_.folder);
@@ -227,6 +254,7 @@ class RunJob {
                     .store_said = [this](const StoreReply& reply) { store_->store_said(reply); },
                     .generation_started = [this](Generation g) { store_->generation_started(g); },
                     .generation_ended = [this] { store_->generation_ended(); }};
+    if (book_) runner.on_event = [this](const JobEvent& event) { book_->note(event); };
     std::unique_ptr<agent::ServerLink> link = make_link(runner);
     runner_ = std::make_unique<agent::AgentRunner>(loop_.context(), std::move(runner),
                                                    std::move(config), std::move(link));
@@ -249,11 +277,16 @@ class RunJob {
       runner.dialed_addr = [raw = own.get()] { return raw->dialed_addr(); };
       link = std::move(own);
     }
-    return std::make_unique<TapLink>(std::move(link), [this](const ServerMessage& message) {
-      const auto* notice = std::get_if<JobEventNotice>(&message.body);
-      if (notice == nullptr) return;
-      if (std::holds_alternative<event::ChaosMissed>(notice->event.body)) fault_unfired_ = true;
-    });
+    return std::make_unique<TapLink>(
+        std::move(link),
+        [this](const ServerMessage& message) {
+          const auto* notice = std::get_if<JobEventNotice>(&message.body);
+          if (notice == nullptr) return;
+          if (std::holds_alternative<event::ChaosMissed>(notice->event.body)) fault_unfired_ = true;
+        },
+        [this](bool up) {
+          if (book_) book_->set_connected(up);
+        });
   }
 
   bool is_stop(int signal) const {
@@ -382,10 +415,12 @@ class RunJob {
   std::optional<agent::GuardianWatch> guardian_;  // while looking; the runner has its own
   std::optional<EndpointProbe> probe_;
   std::optional<EventWriter> server_events_;
+  std::optional<http::NodeBook> book_;  // where somebody may ask
   std::optional<LiveEntry> live_;
   std::unique_ptr<RendezvousServer> server_;
   std::optional<agent::StoreProxy> store_;
   std::unique_ptr<agent::AgentRunner> runner_;
+  std::vector<std::unique_ptr<http::HttpDoor>> doors_;
 
   Phase phase_ = Phase::kLooking;
   std::string reached_addr_;

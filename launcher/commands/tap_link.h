@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A ServerLink that shows someone the server's messages as they pass. `muster run` notes with it
-// whether a fault of its plan never fired.
+// A ServerLink that shows someone the server's messages as they pass, and whether it is up.
+// `muster run` notes with it whether a fault of its plan never fired, and what its probes say.
 //
 // Thread rule: as ServerLink; the io thread only.
 #pragma once
@@ -18,13 +18,24 @@ class TapLink : public agent::ServerLink {
  public:
   using Seen = std::function<void(const ServerMessage&)>;
 
-  TapLink(std::unique_ptr<agent::ServerLink> link, Seen seen)
-      : link_(std::move(link)), seen_(std::move(seen)) {}
+  using Up = std::function<void(bool)>;
+
+  TapLink(std::unique_ptr<agent::ServerLink> link, Seen seen, Up up)
+      : link_(std::move(link)), seen_(std::move(seen)), up_(std::move(up)) {}
 
   void open(Callbacks callbacks) override {
     callbacks.said = [seen = seen_, said = std::move(callbacks.said)](ServerMessage message) {
       seen(message);
       said(std::move(message));
+    };
+    callbacks.up = [noted = up_, up = std::move(callbacks.up)] {
+      noted(true);
+      up();
+    };
+    callbacks.down = [noted = up_, down = std::move(callbacks.down)](const std::string& reason,
+                                                                     bool speaks_muster) {
+      noted(false);
+      down(reason, speaks_muster);
     };
     link_->open(std::move(callbacks));
   }
@@ -35,6 +46,7 @@ class TapLink : public agent::ServerLink {
  private:
   std::unique_ptr<agent::ServerLink> link_;
   Seen seen_;
+  Up up_;
 };
 
 }  // namespace muster::launcher

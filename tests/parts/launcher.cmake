@@ -15,3 +15,6 @@ if(TARGET muster_launcher_commands)
   muster_test(job_report_test LABEL unit SOURCES unit/launcher/job_report_test.cc
     LINK muster::launcher_commands muster::json)
 endif()
+
+muster_test(http_metrics_test LABEL unit
+  SOURCES unit/http/metrics_test.cc LINK muster::job_metrics muster::node_book)

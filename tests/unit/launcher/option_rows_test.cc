@@ -74,6 +74,14 @@ const std::vector<Row>& rows() {
       {"master-port-range", "", "100-200",
        [](const O& o) { return o.master_port_low == 100 && o.master_port_high == 200; }},
       {"master-port-hold", "", "no", [](const O& o) { return !o.master_port_hold; }},
+      {"http", "", ":8080",
+       [](const O& o) {
+         return o.http == Endpoint{"", 8080};
+       }},
+      {"metrics-addr", "", "10.0.0.1:9",
+       [](const O& o) {
+         return o.metrics_addr == Endpoint{"10.0.0.1", 9};
+       }},
       {"token-file", "", "/run/token", [](const O& o) { return o.token_file == "/run/token"; }},
       {"tls-cert", "", "/run/a.pem", [](const O& o) { return o.tls_cert == "/run/a.pem"; }},
       {"tls-key", "", "/run/a.key", [](const O& o) { return o.tls_key == "/run/a.key"; }},

@@ -105,9 +105,15 @@ TEST_CASE("how many nodes may wait above MAX") {
   CHECK(error_of({"--spares=-1"}) == "--spares: '-1' is not auto, none or a number");
 }
 
-TEST_CASE("what is not in this version is refused by name") {
-  CHECK(error_of({"--http", ":80"}) == "--http is not in this version");
-  CHECK(error_of({"--metrics_addr=x"}) == "--metrics-addr is not in this version");
+TEST_CASE("where probes and Prometheus are answered") {
+  CHECK_FALSE(resolve({}).options.http.has_value());
+  CHECK(resolve({"--http", ":80"}).options.http == Endpoint{.host = "", .port = 80});
+  CHECK(resolve({"--http", "80"}).options.http == Endpoint{.host = "", .port = 80});
+  CHECK(resolve({"--metrics_addr=[::1]:0"}).options.metrics_addr ==
+        Endpoint{.host = "::1", .port = 0});
+  CHECK(error_of({"--http", "h0"}) == "--http: 'h0' has no port; [HOST]:PORT is wanted");
+  CHECK(error_of({"--http", "::1"}) == "--http: '::1' has no port from 0 to 65535");
+  CHECK(error_of({"--http=99999"}) == "--http: '99999' has no port from 0 to 65535");
 }
 
 TEST_CASE("how workers are bound to processors") {

@@ -301,7 +301,7 @@ TEST_CASE("an agent tells a stranger from a silence and a refusal", "[doors]") {
   CHECK(nowhere.down.next()->speaks_muster);
   // Speaks HTTP/2, then nothing: as a server that is stopped in the middle.
   Stranger mute(std::string("\0\0\0\4\0\0\0\0\0", 9), "");
-  NetAgent at_mute(thread, mute.port(), "", "127.0.0.1", 300ms);
+  NetAgent at_mute(thread, mute.port(), {}, "127.0.0.1", 300ms);
   CHECK_FALSE(at_mute.open());
   const auto down = at_mute.down.next();
   CHECK(down->reason.find("no answer to Attach in time") != std::string::npos);
