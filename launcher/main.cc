@@ -37,11 +37,11 @@ constexpr std::array<const char*, 8> kLater{"agent",  "launch", "logs",   "stack
 constexpr std::string_view kHelp =
     "Usage: muster COMMAND [arguments...]\n"
     "\n"
-    "Calls the ranks of a distributed training job together: starts them, gives them their\n"
-    "ranks, restarts what fails, and leaves nothing behind.\n"
+    "Calls the ranks of a distributed training job together: starts them, gives them\n"
+    "their ranks, restarts what fails, and leaves nothing behind.\n"
     "\n"
-    "  run          this node's part of a job: muster run --standalone --nproc-per-node 4 "
-    "train.py\n"
+    "  run          this node's part of a job: muster run --standalone\n"
+    "               --nproc-per-node 4 train.py\n"
     "  rendezvous   a server of its own for many jobs\n"
     "  status       live jobs: phase, nodes, ranks, progress\n"
     "  stop         end a job on all its nodes\n"
@@ -54,7 +54,7 @@ constexpr std::string_view kHelp =
     "  manual       the manual page of `muster run`: muster manual | man -l -\n"
     "\n"
     "`muster COMMAND --help` shows its flags and examples. To begin with:\n"
-    "  muster run --standalone --nproc-per-node 2 -- sh -c 'echo rank $RANK of $WORLD_SIZE'\n";
+    "  muster run --standalone --nproc-per-node 2 -- sh -c 'echo $RANK of $WORLD_SIZE'\n";
 
 std::vector<std::string> command_names() {
   std::vector<std::string> names;
@@ -104,8 +104,9 @@ int completion_command(const Words& words) {
   constexpr std::string_view kUse =
       "Usage: muster completion bash|zsh\n"
       "\n"
-      "Prints a script that completes muster's commands and the flags of `muster run`. For this\n"
-      "shell: source <(muster completion bash). For all to come, in ~/.bashrc or ~/.zshrc.\n";
+      "Prints a script that completes muster's commands and the flags of `muster run`.\n"
+      "For this shell: source <(muster completion bash). For all to come, in ~/.bashrc\n"
+      "or ~/.zshrc.\n";
   if (shell == "--help" || shell == "-h") return print_all(kUse);
   return muster::launcher::refuse(shell.empty()
                                       ? "completion: for which shell, bash or zsh?"

@@ -59,7 +59,7 @@ void Agent::State::check_hangs() {
   }
   if (capture_) return;
   if (config_.silence_timeout && silent_ >= *config_.silence_timeout) {
-    capture_stacks(true, "no output of this node's workers for " + format_duration(silent_));
+    capture_stacks(true, "no output of this node's workers for " + format_measured(silent_));
   }
 }
 
@@ -78,7 +78,7 @@ void Agent::State::count_standstill(Worker& worker, Duration counted) {
   const Duration limit = worker.step ? *config_.hang_timeout : config_.hang_first;
   if (worker.standstill < limit) return;
   const std::string rank = "rank " + std::to_string(worker.rank);
-  const std::string since = format_duration(worker.standstill);
+  const std::string since = format_measured(worker.standstill);
   capture_stacks(false, worker.step ? rank + " makes no progress since " + since + ", at step " +
                                           std::to_string(*worker.step)
                                     : rank + " has not reported any progress in " + since);
@@ -134,11 +134,11 @@ Worker* Agent::State::choose_culprit(const std::vector<Worker*>& stopped, bool b
     return !steps_tell || worker->step == culprit->step;
   });
   culprit->hang = Hang{equals > 1, !stopped.empty(), culprit->step};
-  culprit->hang_words = by_silence ? "no output for " + format_duration(silent_)
+  culprit->hang_words = by_silence ? "no output for " + format_measured(silent_)
                         : culprit->step
-                            ? "no progress for " + format_duration(culprit->standstill) +
+                            ? "no progress for " + format_measured(culprit->standstill) +
                                   ", at step " + std::to_string(*culprit->step)
-                            : "no progress reported in " + format_duration(culprit->standstill);
+                            : "no progress reported in " + format_measured(culprit->standstill);
   if (!stopped.empty()) culprit->hang_words += ", its process is stopped (state T)";
   if (equals > 1) culprit->hang_words += "; others stand where it does";
   return culprit;

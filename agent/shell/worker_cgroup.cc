@@ -106,7 +106,9 @@ bool remove_job_cgroup(const std::string& job_group, Duration limit) {
 
 std::string control_groups_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/cgroup");
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  std::getline(file, text, '\0');  // all of it
+  return text;
 }
 
 std::shared_ptr<WorkerCgroup> WorkerCgroup::make(const std::string& job_group,

@@ -76,7 +76,8 @@ std::string random_hex(std::size_t digits) {
 
 std::uint64_t start_ticks(std::int64_t pid) {
   std::ifstream file(cat("/proc/", pid, "/stat"));
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string text;
+  std::getline(file, text, '\0');  // all of it
   // The name in parentheses may hold anything; fields are counted behind its last ')'.
   const std::size_t close = text.rfind(')');
   if (close == std::string::npos) return 0;

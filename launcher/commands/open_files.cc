@@ -16,8 +16,8 @@ constexpr std::uint64_t kOwn = 32;
 constexpr std::uint64_t kStandard = 3;  // of these: input, output and errors
 // Process, two pipes, progress file, two logs; a connection to the store and the ends of a start.
 constexpr std::uint64_t kWorker = 7;
-// A node's stream and its next one while the last is not yet closed.
-constexpr std::uint64_t kNode = 2;
+// A node's stream and its next one while the last is not yet closed; with TLS three each.
+constexpr std::uint64_t kNode = 6;
 
 }  // namespace
 

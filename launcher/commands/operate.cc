@@ -16,21 +16,21 @@ namespace {
 using rendezvous::Order;
 
 constexpr std::string_view kTargetHelp =
-    "  --rendezvous HOST:PORT   ask this server, port 29400 if none is given; one that listens\n"
-    "                           beyond loopback without a token or TLS takes orders only\n"
-    "                           on its own host\n"
+    "  --rendezvous HOST:PORT   ask this server, port 29400 if none is given; one\n"
+    "                           that listens beyond loopback without a token or TLS\n"
+    "                           takes orders only on its own host\n"
     "  --job ID                 which job, where there are several\n";
 
 constexpr std::string_view kWithoutAddress =
     "\n"
-    "Without an address: the one job that this user runs on this host; several are listed\n"
-    "(exit 2).\n"
+    "Without an address: the one job that this user runs on this host; several are\n"
+    "listed (exit 2).\n"
     "\n";
 
 constexpr std::string_view kExitHelp =
     "\n"
-    "Exit codes: 0 it is being done; 2 usage, no such job, several, not allowed or not possible\n"
-    "now; 75 the server does not answer.\n";
+    "Exit codes: 0 it is being done; 2 usage, no such job, several, not allowed or\n"
+    "not possible now; 75 the server does not answer.\n";
 
 struct Verb {
   std::string_view name;
@@ -44,8 +44,8 @@ constexpr Verb kStop{
     "stop", "",
     "Usage: muster stop [--rendezvous HOST:PORT] [--job ID]\n"
     "\n"
-    "Ends a job on all its nodes: workers get their stop signal and --stop-grace, and every\n"
-    "`muster run` of the job exits 143.\n",
+    "Ends a job on all its nodes: workers get their stop signal and --stop-grace, and\n"
+    "every `muster run` of the job exits 143.\n",
     "Examples:\n"
     "  muster stop\n"
     "  muster stop --job train-7\n",
@@ -55,9 +55,9 @@ constexpr Verb kRestart{
     "restart", "",
     "Usage: muster restart [--rendezvous HOST:PORT] [--job ID]\n"
     "\n"
-    "Stops the workers of a job and begins a new generation of the same nodes. It costs none of\n"
-    "--max-restarts. Once a rank of the generation has exited 0 it is refused, since that rank\n"
-    "would run again.\n",
+    "Stops the workers of a job and begins a new generation of the same nodes. It\n"
+    "costs none of --max-restarts. Once a rank of the generation has exited 0 it is\n"
+    "refused, since that rank would run again.\n",
     "Examples:\n"
     "  muster restart --job train-7\n",
     [](const std::string&) -> absl::StatusOr<Order> { return rendezvous::RestartJob{}; }};
@@ -66,11 +66,12 @@ constexpr Verb kDrain{
     "drain", "NODE",
     "Usage: muster drain NODE [--rendezvous HOST:PORT] [--job ID]\n"
     "\n"
-    "Takes a node out of a job, e.g. before its maintenance: the generation is stopped with the\n"
-    "stop file and --stop-grace, the others go on without it (a spare takes its place), and its\n"
-    "`muster run` exits 143. It costs none of --max-restarts. With fewer than MIN nodes left the\n"
-    "job waits for a replacement until --join-timeout. `muster status` shows the nodes' names.\n"
-    "A node that hosts the server of its job is not drained: the job would end with it.\n",
+    "Takes a node out of a job, e.g. before its maintenance: the generation is\n"
+    "stopped with the stop file and --stop-grace, the others go on without it (a\n"
+    "spare takes its place), and its `muster run` exits 143. It costs none of\n"
+    "--max-restarts. With fewer than MIN nodes left the job waits for a replacement\n"
+    "until --join-timeout. `muster status` shows the nodes' names. A node that hosts\n"
+    "the server of its job is not drained: the job would end with it.\n",
     "Examples:\n"
     "  muster drain gpu-12 --rendezvous node0:29400\n",
     [](const std::string& node) -> absl::StatusOr<Order> { return rendezvous::DrainNode{node}; }};
@@ -90,11 +91,12 @@ constexpr Verb kScale{
     "scale", "MIN:MAX",
     "Usage: muster scale MIN:MAX [--rendezvous HOST:PORT] [--job ID]\n"
     "\n"
-    "Changes how many nodes a job has, in place of its --nnodes. With more nodes than MAX the\n"
-    "surplus, those of the highest group ranks, become spares; with fewer, spares become members\n"
-    "at once, and nodes that come later are taken in as --grow says. The generation that runs is\n"
-    "stopped for it only where its nodes change; that costs none of --max-restarts. A job below\n"
-    "the new MIN runs on as it is until MIN are here, whatever --grow says.\n",
+    "Changes how many nodes a job has, in place of its --nnodes. With more nodes than\n"
+    "MAX the surplus, those of the highest group ranks, become spares; with fewer,\n"
+    "spares become members at once, and nodes that come later are taken in as --grow\n"
+    "says. The generation that runs is stopped for it only where its nodes change;\n"
+    "that costs none of --max-restarts. A job below the new MIN runs on as it is\n"
+    "until MIN are here, whatever --grow says.\n",
     "Examples:\n"
     "  muster scale 2:8\n"
     "  muster scale 4 --job train-7 --rendezvous node0:29400\n",

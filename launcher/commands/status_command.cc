@@ -13,8 +13,9 @@ namespace {
 constexpr std::string_view kStatusHelp =
     "Usage: muster status [--rendezvous HOST:PORT] [--job ID] [--json]\n"
     "\n"
-    "Shows live jobs: their phase, generation, restarts, nodes, ranks and progress. Without an\n"
-    "address: the one job that this user runs on this host; several are listed (exit 2).\n"
+    "Shows live jobs: their phase, generation, restarts, nodes, ranks and progress.\n"
+    "Without an address: the one job that this user runs on this host; several are\n"
+    "listed (exit 2).\n"
     "\n"
     "  --rendezvous HOST:PORT   ask this server, port 29400 if none is given\n"
     "  --job ID                 this job only\n"
@@ -26,7 +27,8 @@ constexpr std::string_view kStatusExamples =
     "  muster status\n"
     "  muster status --rendezvous node0:29400 --job train-7 --json\n"
     "\n"
-    "Exit codes: 0 shown; 2 usage, no live job, or several; 75 the server does not answer.\n";
+    "Exit codes: 0 shown; 2 usage, no live job, or several; 75 the server does not\n"
+    "answer.\n";
 
 }  // namespace
 

@@ -12,35 +12,43 @@ namespace muster::runtime {
 namespace {
 
 constexpr const char* kHelpEnd = R"(
-What it does: all ranks add the same number of values together (an all-reduce, as training does
-with gradients), size after size, from --min-bytes to --max-bytes. Every size runs --warmup times
-unmeasured and --iterations times measured; then every rank checks every result. The values are
-such that the right sums need no rounding: one wrong bit counts.
+What it does: all ranks add the same number of values together (an all-reduce,
+as training does with gradients), size after size, from --min-bytes to
+--max-bytes. Every size runs --warmup times unmeasured and --iterations times
+measured; then every rank checks every result. The values are such that the
+right sums need no rounding: one wrong bit counts.
 
 What it prints, on rank 0:
-  bytes, count  of the values, in the type that travels     type   fp32, bf16 or fp16
-  time    microseconds from calling to having the sums: the median of a rank's iterations, of the
-          slowest rank. A 16-bit type's includes rounding from FP32 and back; a device's includes
-          what it takes the host to start and to notice the end
+  bytes, count  of the values, in the type that travels
+  type    fp32, bf16 or fp16
+  time    microseconds from calling to having the sums: the median of a rank's
+          iterations, of the slowest rank. A 16-bit type's includes rounding
+          from FP32 and back; a device's includes what it takes the host to
+          start and to notice the end
   algbw   bytes / time, in GB/s (10^9 bytes): what a caller sees
-  busbw   algbw x 2(n-1)/n for n ranks: what the slowest link carries, so that it can be compared
-          with the hardware and between numbers of ranks
-  wrong   results that are not the right sum, on all ranks together; anything but 0 ends with 86
+  busbw   algbw x 2(n-1)/n for n ranks: what the slowest link carries, so that
+          it can be compared with the hardware and between numbers of ranks
+  wrong   results that are not the right sum, on all ranks together; anything
+          but 0 ends with 86
 
-Backends: tcp adds in host memory over sockets; nccl between devices; staged from devices through
-host memory and tcp. auto takes nccl where all ranks have a device and an NCCL that fit together,
-else staged with devices, else tcp, and a line says why.
+Backends: tcp adds in host memory over sockets; nccl between devices; staged
+from devices through host memory and tcp. auto takes nccl where all ranks have a
+device and an NCCL that fit together, else staged with devices, else tcp, and a
+line says why.
 
-Examples. One host, all its devices (a rank each), or the CPU where there are none:
+Examples. One host, all its devices (a rank each), or the CPU where there are
+none:
   muster run --standalone --nproc-per-node 8 -- muster-train bench-collectives
-The network between two hosts (the same line on both), sizes from 1 MiB to 4 GiB, as JSON too:
+The network between two hosts (the same line on both), sizes from 1 MiB to 4
+GiB, as JSON too:
   muster run --nnodes 2 --nproc-per-node 8 --rdzv-id check --rdzv-endpoint host0:29400 -- \
     muster-train bench-collectives --min-bytes 1M --max-bytes 4G --json
-A rank needs memory for 2 x --max-bytes, on a 16-bit type 4 x: on the device where it has one (and
-with staged as much on the host), else on the host.
+A rank needs memory for 2 x --max-bytes, on a 16-bit type 4 x: on the device
+where it has one (and with staged as much on the host), else on the host.
 
-Exit codes: 0 every result was right, 2 options, 70 internal, 81 another rank is gone, 82 ranks
-disagree, 83 a rank did not answer in time, 85 device, 86 wrong results, 143 stopped on request.
+Exit codes: 0 every result was right, 2 options, 70 internal, 81 another rank is
+gone, 82 ranks disagree, 83 a rank did not answer in time, 85 device, 86 wrong
+results, 143 stopped on request.
 )";
 
 struct Flags {

@@ -2,7 +2,9 @@
 #include "worker_runtime/bin/command_line.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
+#include <string_view>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -29,6 +31,34 @@ std::string unknown_argument(const CLI::App& app, std::vector<std::string> known
   return near.empty() ? name : name + "; did you mean " + near + "?";
 }
 
+std::size_t columns(std::string_view text) {  // of UTF-8
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U;
+  }));
+}
+
+// CLI11 does not break the lines of its help. What an option does goes on where it began.
+std::string fitted(const std::string& help) {
+  constexpr std::size_t kWidth = 80;
+  constexpr std::size_t kDescriptions = 30;
+  std::string out;
+  for (std::size_t at = 0; at < help.size();) {
+    const std::size_t end = std::min(help.find('\n', at), help.size());
+    std::string line = help.substr(at, end - at);
+    at = end + 1;
+    const std::size_t indent =
+        line.starts_with("  -") ? kDescriptions : line.find_first_not_of(' ');
+    while (columns(line) > kWidth) {
+      const std::size_t space = line.rfind(' ', kWidth);
+      if (space == std::string::npos || space <= indent) break;
+      out += line.substr(0, space) + "\n";
+      line = std::string(indent, ' ') + line.substr(space + 1);
+    }
+    out += line + "\n";
+  }
+  return out;
+}
+
 }  // namespace
 
 void say(const std::string& text) {
@@ -46,7 +76,7 @@ int parse_command_line(CLI::App& app, std::vector<std::string> arguments,
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
+    std::fputs(fitted(app.help()).c_str(), stdout);
     return 0;
   } catch (const CLI::CallForVersion&) {
     std::puts("muster-train " MUSTER_VERSION);

@@ -11,33 +11,40 @@ namespace muster::runtime {
 namespace {
 
 constexpr const char* kHelpEnd = R"(
-The configuration is one JSON document. DeepSpeed's keys mean what they mean there:
+The configuration is one JSON document. DeepSpeed's keys mean what they mean
+there:
   train_batch_size, train_micro_batch_size_per_gpu, gradient_accumulation_steps,
-  gradient_clipping (1.0), fp16{enabled, loss_scale, initial_scale_power, …}, bf16{enabled},
-  zero_optimization{stage: 0}, optimizer{type: AdamW, params{lr, betas, eps, weight_decay}},
+  gradient_clipping (1.0), bf16{enabled},
+  fp16{enabled, loss_scale, initial_scale_power, …}, zero_optimization{stage: 0},
+  optimizer{type: AdamW, params{lr, betas, eps, weight_decay}},
   scheduler{type: WarmupLR | WarmupDecayLR | WarmupCosineLR, params{…}}
 and these are ours:
-  model{n_layer, n_head, n_embd, n_ctx, vocab_size}      data{path, validation (0.05)}
+  model{n_layer, n_head, n_embd, n_ctx, vocab_size}
+  data{path, validation (0.05)}      eval{every_steps, batches}
   steps      seed      device (auto | cpu | cuda)      max_bad_steps (8)
-  grad_scaler{init_scale, growth_factor, backoff_factor, growth_interval}   torch's scaler
-  parallel{deterministic, wire_dtype, backend (auto | nccl | staged | tcp), bucket_mb (32),
-    first_bucket_mb (4)}      staged: from a device over host memory, for ranks that share one
-  checkpoint{dir, every_steps, keep (3), timeout (600)}      eval{every_steps, batches}
+  grad_scaler{init_scale, growth_factor, backoff_factor, growth_interval}
+  parallel{deterministic, wire_dtype, bucket_mb (32), first_bucket_mb (4),
+    backend (auto | nccl | staged | tcp)}
+    staged: from a device over host memory, for ranks that share one
+  checkpoint{dir, every_steps, keep (3), timeout (600)}
 
 Example, one process, from a source tree:
-  muster-train --config configs/gpt-nano.json --set steps=50 --set checkpoint.dir=/tmp/nano
+  muster-train --config configs/gpt-nano.json --set steps=50 \
+    --set checkpoint.dir=/tmp/nano
 and two, restarted where they stopped if one dies:
   muster run --standalone --nproc-per-node 2 --max-restarts 3 -- \
     muster-train --config configs/gpt-tiny.json --set checkpoint.dir=/tmp/tiny
 
-To check a cluster first, how fast it adds gradients and whether the sums are right:
+To check a cluster first, how fast it adds gradients and whether the sums are
+right:
   muster run --standalone --nproc-per-node 2 -- muster-train bench-collectives
 (muster-train bench-collectives --help)
 
-Exit codes: 0 done, 2 configuration, 70 internal, 80 numerics (loss scale at its floor, or too many
-steps without a finite gradient), 81 another rank is gone, 82 ranks disagree, 83 a rank did not
-answer in time, 84 checkpoint storage, 85 device, 143 stopped on request, where there is a
-checkpoint.dir after a saved checkpoint.
+Exit codes: 0 done, 2 configuration, 70 internal, 80 numerics (loss scale at its
+floor, or too many steps without a finite gradient), 81 another rank is gone, 82
+ranks disagree, 83 a rank did not answer in time, 84 checkpoint storage, 85
+device, 143 stopped on request, where there is a checkpoint.dir after a saved
+checkpoint.
 )";
 
 }  // namespace

@@ -78,7 +78,8 @@ bool is_blank(char c) {
 
 std::vector<NcclSetting> file_settings(const std::string& path) {
   std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  std::getline(file, text, '\0');  // all of it
   return parse_nccl_conf(text, path);
 }
 

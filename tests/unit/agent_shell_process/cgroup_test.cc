@@ -3,7 +3,9 @@
 // Which group is taken for ours, with files; and, where this user may make control groups of
 // version 2, that a group holds and kills all that a worker starts.
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <fcntl.h>
 #include <filesystem>
@@ -12,6 +14,7 @@
 #include <signal.h>
 #include <string>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -237,6 +240,25 @@ TEST_CASE_METHOD(Fixture, "groups that a worker made in its own are removed with
   request.cgroup.reset();
   REQUIRE(until([&] { return seen.gone == 1; }));
   CHECK_FALSE(fs::exists(path));
+}
+
+// Opened while it lives and read when it does not, such a file fails in the middle.
+TEST_CASE("the groups of a process that ends while they are read") {
+  std::atomic<pid_t> newest{::getpid()};
+  std::atomic<bool> over{false};
+  std::thread others([&] {
+    while (!over) {
+      const pid_t child = ::fork();
+      if (child == 0) ::_exit(0);
+      newest = child;
+      ::waitpid(child, nullptr, 0);
+    }
+  });
+  const auto end = std::chrono::steady_clock::now() + 300ms;
+  while (std::chrono::steady_clock::now() < end)
+    CHECK_NOTHROW(control_groups_of(newest));
+  over = true;
+  others.join();
 }
 
 }  // namespace
