@@ -54,7 +54,7 @@ constexpr std::string_view kHelp =
     "  manual       the manual page of `muster run`: muster manual | man -l -\n"
     "\n"
     "`muster COMMAND --help` shows its flags and examples. To begin with:\n"
-    "  muster run --standalone --nproc-per-node 2 -- sh -c 'echo $RANK of $WORLD_SIZE'\n";
+    "  muster run --standalone --nproc-per-node 2 -- sh -c 'echo rank $RANK'\n";
 
 std::vector<std::string> command_names() {
   std::vector<std::string> names;
