@@ -25,10 +25,13 @@ bool runs(const Worker& worker) {
 
 }  // namespace
 
+// Not while one that was found is on its way out: it would be found again.
 bool Agent::State::watches_hangs() const {
   const bool wanted = config_.hang_timeout || config_.silence_timeout;
+  const auto is_found = [](const Worker& worker) { return runs(worker) && worker.hang; };
   return wanted && !stopping_ && !suspended_ && !capture_ &&
-         std::any_of(workers_.begin(), workers_.end(), runs);
+         std::any_of(workers_.begin(), workers_.end(), runs) &&
+         std::none_of(workers_.begin(), workers_.end(), is_found);
 }
 
 Duration Agent::State::look_every() const {

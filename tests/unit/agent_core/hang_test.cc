@@ -89,6 +89,18 @@ using Ranks = std::vector<std::uint32_t>;
 
 }  // namespace
 
+TEST_CASE("a hang is looked into once, however long its end takes") {
+  Watched world;
+  world.pass(2s, {0, 1});
+  world.pass(5s, {0});
+  REQUIRE(world.asked);
+  world.captured();
+  CHECK(world.killed() == Ranks{1});
+  world.asked.reset();
+  world.pass(5s, {0});
+  CHECK_FALSE(world.asked);
+}
+
 TEST_CASE("a worker that makes no progress is killed, after its stacks and the others' are taken") {
   Watched world;
   world.pass(10s, {0, 1});
