@@ -27,6 +27,7 @@
 #include "agent/shell/server_link.h"
 #include "agent/shell/signals.h"
 #include "agent/shell/stdin_feed.h"
+#include "proto/base/faults.h"
 #include "proto/base/ids.h"
 #include "proto/base/job.h"
 #include "proto/base/store.h"
@@ -71,6 +72,8 @@ struct RunnerOptions {
 
   std::string events;           // "": off, "-": stdout, else a file (see EventWriter)
   std::function<void(const JobEvent&)> on_event;  // the same events; empty: nobody asks
+  // Carries out a fault on the link to the server; empty where no plan has one.
+  std::function<void(const Fault&)> disturb_link;
   std::string scratch_path;     // see choose_scratch_path(); made and removed by the runner
   std::string job_cgroup;       // see job_cgroup_path(); "": workers stay in the agent's group
   std::string own_error_file;   // the agent's own TORCHELASTIC_ERROR_FILE; "": none

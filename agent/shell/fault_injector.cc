@@ -18,17 +18,35 @@ namespace muster::agent {
 namespace {
 
 using boost::asio::steady_timer;
+using Clock = std::chrono::steady_clock;
 using boost::system::error_code;
 
 constexpr Duration kLookEvery = 2ms;
 // What a kill-agent leaves the report of itself to get away.
 constexpr Duration kLastWords = 20ms;
 
+// A slowed worker runs a part of this and is stopped for the rest.
+constexpr Duration kSlowPeriod = 100ms;
+
+FaultWord word_of(const Fault& fault, std::uint64_t step) {
+  using progress::WordAction;
+  switch (fault.action) {
+    case FaultAction::kExit:
+      return {progress::fault_word(WordAction::kExit, step), fault.exit_code, {}};
+    case FaultAction::kStop: return {progress::fault_word(WordAction::kStop, step), SIGSTOP, {}};
+    default:
+      return {progress::fault_word(WordAction::kKill, step),
+              static_cast<std::uint64_t>(fault.signal),
+              {}};
+  }
+}
+
 struct Armed {
   ArmedFault armed;
   std::optional<std::uint32_t> local_rank;  // nullopt: the agent's own
   bool in_word = false;
   bool fired = false;
+  bool asked = false;  // its word was written while the worker ran
 };
 
 }  // namespace
@@ -38,14 +56,16 @@ FaultWord choose_fault_word(const std::vector<ArmedFault>& faults) {
   for (const ArmedFault& armed : faults) {
     const Fault& fault = armed.fault;
     if (!fault.when.step || *fault.when.step > progress::kWordStepMask) continue;
-    if (fault.action == FaultAction::kKillAgent) continue;
+    const bool is_own_act = fault.action == FaultAction::kKill ||
+                            fault.action == FaultAction::kStop ||
+                            fault.action == FaultAction::kExit;
+    if (!is_own_act) continue;
     if (chosen == nullptr || *fault.when.step < *chosen->when.step) chosen = &fault;
   }
   if (chosen == nullptr) return {};
-  const bool kill = chosen->action == FaultAction::kKill;
-  const auto action = kill ? progress::WordAction::kKill : progress::WordAction::kStop;
-  return {progress::fault_word(action, *chosen->when.step),
-          static_cast<std::uint64_t>(kill ? chosen->signal : SIGSTOP), chosen->index};
+  FaultWord word = word_of(*chosen, *chosen->when.step);
+  word.fault_index = chosen->index;
+  return word;
 }
 
 struct FaultInjector::State : std::enable_shared_from_this<FaultInjector::State> {
@@ -54,48 +74,92 @@ struct FaultInjector::State : std::enable_shared_from_this<FaultInjector::State>
 
   // `act` after `delay`, unless the generation's faults are disarmed before.
   void later(Duration delay, std::function<void()> act) {
-    timers.emplace_back(io);
-    steady_timer& timer = timers.back();
-    timer.expires_after(delay);
-    timer.async_wait([self = weak_from_this(), life = this->life,
-                      act = std::move(act)](const error_code& error) {
+    const auto place = timers.emplace(timers.end(), io);
+    place->expires_after(delay);
+    place->async_wait([self = weak_from_this(), life = this->life, place,
+                       act = std::move(act)](const error_code& error) {
       const auto state = self.lock();
-      if (!error && state && state->life == life) act();
+      if (error || !state || state->life != life) return;
+      state->timers.erase(place);
+      act();
     });
   }
 
   void fire(Armed& fault) {
-    fault.fired = true;
     const Fault& what = fault.armed.fault;
-    if (what.action == FaultAction::kKillAgent) {
-      hooks.fired(what.index, fault.armed.rank);
-      // Not bound to the generation's life: once announced it happens.
-      auto timer = std::make_shared<steady_timer>(io);
-      timer->expires_after(kLastWords);
-      timer->async_wait([timer, kill = hooks.kill_agent](const error_code&) { kill(); });
+    if (hits_agent(what.action)) return fire_on_agent(fault);
+    const std::uint32_t local_rank = *fault.local_rank;
+    if (what.action == FaultAction::kExit) return ask_to_exit(fault);
+    fault.fired = true;
+    if (what.action == FaultAction::kSlow) {
+      const auto until = what.lasts ? std::optional(Clock::now() + *what.lasts) : std::nullopt;
+      if (!slow_down(local_rank, what.factor, until)) return;
+    } else if (!hooks.signal(local_rank,
+                             what.action == FaultAction::kStop ? SIGSTOP : what.signal)) {
       return;
     }
-    const std::uint32_t local_rank = *fault.local_rank;
-    const int signal = what.action == FaultAction::kStop ? SIGSTOP : what.signal;
-    if (!hooks.signal(local_rank, signal)) return;
     took_place(fault);
+  }
+
+  void fire_on_agent(Armed& fault) {
+    fault.fired = true;
+    const Fault& what = fault.armed.fault;
+    hooks.fired(what.index, fault.armed.rank);
+    // Not bound to the generation's life: once announced it happens. The report goes first.
+    auto timer = std::make_shared<steady_timer>(io);
+    timer->expires_after(kLastWords);
+    timer->async_wait([timer, what, hooks = hooks](const error_code&) {
+      switch (what.action) {
+        case FaultAction::kKillAgent: return hooks.kill_agent();
+        case FaultAction::kPreempt: return hooks.preempt();
+        default: return hooks.disturb_link(what);
+      }
+    });
+  }
+
+  // Fires when the worker has taken the word, which it does at its next report.
+  void ask_to_exit(Armed& fault) {
+    if (fault.asked) return;
+    fault.asked = true;
+    fault.in_word = true;
+    for (Armed& other : faults) {
+      if (&other != &fault && other.local_rank == fault.local_rank) other.in_word = false;
+    }
+    const FaultWord word = word_of(fault.armed.fault, fault.armed.fault.when.step.value_or(0));
+    hooks.ask(*fault.local_rank, word.word, word.argument);
+    if (!looking) look_again();
+  }
+
+  // Runs and stands by turns. False: the worker has ended.
+  bool slow_down(std::uint32_t local_rank, double factor, std::optional<Clock::time_point> until) {
+    const bool is_over = until && Clock::now() >= *until;
+    if (is_over || factor <= 1) return true;
+    if (!hooks.signal(local_rank, SIGSTOP)) return false;
+    const auto runs = std::chrono::duration_cast<Duration>(kSlowPeriod / factor);
+    later(kSlowPeriod - runs, [this, local_rank, factor, until, runs] {
+      if (!hooks.signal(local_rank, SIGCONT)) return;
+      later(runs, [this, local_rank, factor, until] {
+        static_cast<void>(slow_down(local_rank, factor, until));
+      });
+    });
+    return true;
   }
 
   // The fault has hit its worker, from here or by the worker's own hand.
   void took_place(Armed& fault) {
     fault.fired = true;
     const Fault& what = fault.armed.fault;
-    if (what.action == FaultAction::kStop && what.stop_for) {
-      later(*what.stop_for, [this, local_rank = *fault.local_rank] {
+    if (what.action == FaultAction::kStop && what.lasts) {
+      later(*what.lasts, [this, local_rank = *fault.local_rank] {
         static_cast<void>(hooks.signal(local_rank, SIGCONT));
       });
     }
     hooks.fired(what.index, fault.armed.rank);
   }
 
-  // One look at the steps that `fault` waits for. True: it fires now, by whoever does it.
+  // One look at the step that `fault` waits for, or at the word that was given.
   void look_at(Armed& fault) {
-    const std::uint64_t due = *fault.armed.fault.when.step;
+    const std::uint64_t due = fault.armed.fault.when.step.value_or(0);
     if (!fault.local_rank) {  // the agent's own: any worker's step counts
       for (const std::uint32_t local_rank : workers) {
         const auto reading = hooks.progress(local_rank);
@@ -110,7 +174,7 @@ struct FaultInjector::State : std::enable_shared_from_this<FaultInjector::State>
   }
 
   bool waits_for_step(const Armed& fault) const {
-    return !fault.fired && fault.armed.fault.when.step.has_value();
+    return !fault.fired && (fault.asked || fault.armed.fault.when.step.has_value());
   }
 
   void look() {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Carries out the armed faults of one generation on this node: kill and stop a worker, kill the
-// agent itself; at a step, or some time after all workers of the generation run.
+// Carries out the armed faults of one generation on this node, on a worker or on the agent itself:
+// at a step, or some time after all workers of the generation run.
 //
-// Who acts on a step fault: the earliest kill or stop of each rank goes into its progress file's
-// fault word before exec. A worker that uses report() takes the word and acts at exactly that
-// step; then it is only told. A worker whose step is reached with the word still there does not
-// act on it (the layout says so), and is hit from here, as are all other step faults: at the
-// first observed step at or beyond theirs, looked for every 2 ms. A fault fires once.
+// Who acts on a step fault: the earliest kill, stop or exit of each rank goes into its progress
+// file's fault word before exec. A worker that uses report() takes the word and acts at exactly
+// that step; then it is only told. A worker whose step is reached with the word still there does
+// not act on it (the layout says so), and is hit from here, as are all other step faults: at the
+// first observed step at or beyond theirs, looked for every 2 ms. A fault fires once. An exit is
+// always the worker's own act: from here it only gets the word, and fires when it is taken.
 //
 // Thread rule: io thread only.
 #pragma once
@@ -33,6 +34,11 @@ struct FaultHooks {
   // Called before a kill-agent takes place, after any other.
   std::function<void(std::uint32_t fault_index, std::optional<std::uint32_t> rank)> fired;
   std::function<void()> kill_agent;
+  std::function<void()> preempt;  // SIGTERM to this agent
+  // Holds up what this node and its server say to each other.
+  std::function<void(const Fault&)> disturb_link;
+  // Writes a fault word into a worker's progress file, over one that was not taken.
+  std::function<void(std::uint32_t local_rank, std::uint64_t word, std::uint64_t argument)> ask;
 };
 
 struct FaultWord {

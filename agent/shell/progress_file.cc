@@ -24,6 +24,11 @@ std::uint64_t& word_at(Words& words, std::size_t offset) {
   return words.at(offset / sizeof(std::uint64_t));
 }
 
+bool put(int file, std::size_t offset, std::uint64_t word) {
+  return ::pwrite(file, &word, sizeof word, static_cast<off_t>(offset)) ==
+         static_cast<ssize_t>(sizeof word);
+}
+
 }  // namespace
 
 absl::StatusOr<ProgressFile> ProgressFile::create(const std::string& path, std::uint64_t fault_word,
@@ -60,6 +65,11 @@ std::optional<ProgressFile::Reading> ProgressFile::read() const {
     reading.word_taken = count == static_cast<ssize_t>(sizeof(word)) && word == 0;
   }
   return reading;
+}
+
+void ProgressFile::ask(std::uint64_t fault_word, std::uint64_t fault_argument) {
+  has_word_ = put(file_.get(), kFaultArgumentOffset, fault_argument) &&
+              put(file_.get(), kFaultWordOffset, fault_word);
 }
 
 }  // namespace muster::agent

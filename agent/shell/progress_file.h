@@ -30,6 +30,9 @@ class ProgressFile {
   static absl::StatusOr<ProgressFile> create(const std::string& path, std::uint64_t fault_word,
                                              std::uint64_t fault_argument);
 
+  // A fault word for a worker that runs already; the argument is there before the word.
+  void ask(std::uint64_t fault_word, std::uint64_t fault_argument);
+
   // What the worker says now; nullopt while it has not written the magic.
   std::optional<Reading> read() const;
 

@@ -41,4 +41,9 @@ std::vector<RankProgress> ProgressSampler::sample(Instant now) {
   return out;
 }
 
+void ProgressSampler::ask(std::uint32_t local_rank, std::uint64_t word, std::uint64_t argument) {
+  const auto source = sources_.find(local_rank);
+  if (source != sources_.end()) source->second.file.ask(word, argument);
+}
+
 }  // namespace muster::agent

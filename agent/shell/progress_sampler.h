@@ -26,6 +26,9 @@ class ProgressSampler {
   // One worker now; nullopt: unknown, or it reports nothing.
   std::optional<ProgressFile::Reading> read(std::uint32_t local_rank, Instant now);
 
+  // Gives a worker a fault word while it runs; nothing for one that is not known.
+  void ask(std::uint32_t local_rank, std::uint64_t word, std::uint64_t argument);
+
   // All workers that report, by rank.
   std::vector<RankProgress> sample(Instant now);
 

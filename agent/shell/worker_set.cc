@@ -72,6 +72,11 @@ struct WorkerSet::State : std::enable_shared_from_this<WorkerSet::State> {
       parts.happened(FaultFired{index, rank});
     };
     hooks.kill_agent = [] { ::kill(::getpid(), SIGKILL); };
+    hooks.preempt = [] { ::kill(::getpid(), SIGTERM); };
+    hooks.disturb_link = parts.options.disturb_link;
+    hooks.ask = [this](std::uint32_t local_rank, std::uint64_t word, std::uint64_t argument) {
+      progress.ask(local_rank, word, argument);
+    };
     return hooks;
   }
 

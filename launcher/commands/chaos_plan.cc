@@ -29,14 +29,14 @@ struct ActionWord {
 constexpr ActionWord kActions[] = {{"kill", FaultAction::kKill},
                                    {"stop", FaultAction::kStop},
                                    {"kill-agent", FaultAction::kKillAgent},
-                                   {"slow", {}},
-                                   {"exit", {}},
+                                   {"exit", FaultAction::kExit},
+                                   {"slow", FaultAction::kSlow},
+                                   {"preempt", FaultAction::kPreempt},
+                                   {"partition", FaultAction::kPartition},
+                                   {"delay", FaultAction::kDelay},
                                    {"oom", {}},
                                    {"kill-server", {}},
-                                   {"partition", {}},
-                                   {"delay", {}},
-                                   {"disk-full", {}},
-                                   {"preempt", {}}};
+                                   {"disk-full", {}}};
 
 absl::Status wrong(const std::string& pointer, std::string_view what) {
   return absl::InvalidArgumentError(cat(pointer.empty() ? "/" : pointer, ": ", what));
@@ -99,6 +99,27 @@ absl::Status read_duration(const Json& object, const std::string& pointer, const
   return absl::OkStatus();
 }
 
+template <typename Value>
+absl::Status read_word(const Json& object, const std::string& pointer, const char* key,
+                       std::initializer_list<std::pair<const char*, Value>> words,
+                       std::optional<Value>& value) {
+  const auto found = object.find(key);
+  if (found == object.end()) return absl::OkStatus();
+  std::string known;
+  for (const auto& [word, meaning] : words) {
+    if (*found == word) value = meaning;
+    known += cat(known.empty() ? "\"" : ", \"", word, "\"");
+  }
+  return value ? absl::OkStatus() : wrong(below(pointer, key), cat("must be one of ", known));
+}
+
+std::string_view word_of(FaultAction action) {
+  for (const ActionWord& known : kActions) {
+    if (known.action == action) return known.word;
+  }
+  return "?";
+}
+
 absl::Status read_action(const Json& json, const std::string& pointer, Fault& fault) {
   const auto found = json.find("do");
   if (found == json.end()) return wrong(pointer, "needs \"do\": what is to be done");
@@ -116,7 +137,7 @@ absl::Status read_action(const Json& json, const std::string& pointer, Fault& fa
   }
   const std::string near = nearest(word, candidates);
   return wrong(below(pointer, "do"), cat("unknown action '", word, "'",
-                                         near.empty() ? "; known: kill, stop, kill-agent"
+                                         near.empty() ? cat("; known: ", join(candidates, ", "))
                                                       : cat("; did you mean ", near, "?")));
 }
 
@@ -145,10 +166,10 @@ absl::Status read_trigger(const Json& json, const std::string& parent, FaultTrig
 absl::Status read_target(const Json& json, const std::string& parent, Fault& fault) {
   const auto found = json.find("on");
   if (found == json.end()) {
-    return wrong(parent, "needs \"on\": {\"rank\"}, {\"local_rank\"} or {\"node\"}");
+    return wrong(parent, "needs \"on\": {\"rank\"}, {\"local_rank\"}, {\"node\"} or {\"random\"}");
   }
   const std::string pointer = below(parent, "on");
-  absl::Status status = check_keys(*found, pointer, {"rank", "local_rank", "node"}, {"random"});
+  absl::Status status = check_keys(*found, pointer, {"rank", "local_rank", "node", "random"});
   if (!status.ok()) return status;
   FaultTarget& on = fault.on;
   status = read_count(*found, pointer, "rank", on.rank);
@@ -161,13 +182,18 @@ absl::Status read_target(const Json& json, const std::string& parent, Fault& fau
     }
     on.node = node->get<std::string>();
   }
-  const int chosen = (on.rank ? 1 : 0) + (on.local_rank ? 1 : 0) + (on.node ? 1 : 0);
+  status = read_word(*found, pointer, "random",
+                     {{"rank", RandomVictim::kRank}, {"node", RandomVictim::kNode}}, on.random);
+  if (!status.ok()) return status;
+  const int chosen =
+      (on.rank ? 1 : 0) + (on.local_rank ? 1 : 0) + (on.node ? 1 : 0) + (on.random ? 1 : 0);
   if (chosen != 1) {
-    return wrong(pointer, "needs exactly one of \"rank\", \"local_rank\", \"node\"");
+    return wrong(pointer, "needs exactly one of \"rank\", \"local_rank\", \"node\", \"random\"");
   }
-  if (fault.action == FaultAction::kKillAgent && on.local_rank) {
+  if (hits_agent(fault.action) && on.local_rank) {
     return wrong(below(pointer, "local_rank"),
-                 "does not name one agent; kill-agent takes \"node\" or \"rank\"");
+                 cat("does not name one agent; ", word_of(fault.action),
+                     " takes \"node\", \"rank\" or \"random\""));
   }
   return absl::OkStatus();
 }
@@ -183,25 +209,83 @@ absl::Status read_signal(const Json& json, const std::string& pointer, Fault& fa
   return absl::OkStatus();
 }
 
+absl::Status read_exit_code(const Json& json, const std::string& pointer, Fault& fault) {
+  std::optional<std::uint8_t> code;
+  const absl::Status status = read_count(json, pointer, "code", code);
+  if (status.ok() && code) fault.exit_code = *code;
+  return status.ok() ? status : wrong(below(pointer, "code"), "must be an exit code, 0 to 255");
+}
+
+absl::Status read_factor(const Json& json, const std::string& pointer, Fault& fault) {
+  constexpr double kMost = 1000;
+  const auto found = json.find("factor");
+  const bool fits = found != json.end() && found->is_number() && found->get<double>() > 1 &&
+                    found->get<double>() <= kMost;
+  if (!fits) {
+    return wrong(below(pointer, "factor"), "must be how many times slower: above 1, at most 1000");
+  }
+  fault.factor = found->get<double>();
+  return absl::OkStatus();
+}
+
+// "for" and "by", "direction".
+absl::Status read_link_fault(const Json& json, const std::string& pointer, Fault& fault) {
+  if (!json.contains("for")) {
+    return wrong(pointer, cat(word_of(fault.action), " needs \"for\": how long"));
+  }
+  if (fault.action == FaultAction::kPartition) {
+    std::optional<LinkDirection> direction;
+    const absl::Status status = read_word(
+        json, pointer, "direction",
+        {{"both", LinkDirection::kBoth}, {"in", LinkDirection::kIn}, {"out", LinkDirection::kOut}},
+        direction);
+    fault.direction = direction.value_or(LinkDirection::kBoth);
+    return status;
+  }
+  std::optional<Duration> by;
+  if (!json.contains("by")) return wrong(pointer, "delay needs \"by\": how much later");
+  const absl::Status status = read_duration(json, pointer, "by", by);
+  fault.by = by.value_or(Duration{0});
+  return status;
+}
+
+// The keys of one action besides "do", "when" and "on".
+absl::Status read_details(const Json& json, const std::string& pointer, Fault& fault) {
+  absl::Status status;
+  switch (fault.action) {
+    case FaultAction::kKill:
+      status = check_keys(json, pointer, {"do", "when", "on", "signal"});
+      return status.ok() ? read_signal(json, pointer, fault) : status;
+    case FaultAction::kExit:
+      status = check_keys(json, pointer, {"do", "when", "on", "code"});
+      return status.ok() ? read_exit_code(json, pointer, fault) : status;
+    case FaultAction::kSlow:
+      status = check_keys(json, pointer, {"do", "when", "on", "factor", "for"});
+      return status.ok() ? read_factor(json, pointer, fault) : status;
+    case FaultAction::kPartition:
+      status = check_keys(json, pointer, {"do", "when", "on", "for", "direction"});
+      return status.ok() ? read_link_fault(json, pointer, fault) : status;
+    case FaultAction::kDelay:
+      status = check_keys(json, pointer, {"do", "when", "on", "by", "for"});
+      return status.ok() ? read_link_fault(json, pointer, fault) : status;
+    case FaultAction::kStop: return check_keys(json, pointer, {"do", "when", "on", "for"});
+    case FaultAction::kKillAgent:
+    case FaultAction::kPreempt: break;
+  }
+  return check_keys(json, pointer, {"do", "when", "on"});
+}
+
 absl::StatusOr<Fault> read_fault(const Json& json, const std::string& pointer,
                                  std::uint32_t index) {
   if (!json.is_object()) return wrong(pointer, "must be an object");
   Fault fault;
   fault.index = index;
   if (absl::Status status = read_action(json, pointer, fault); !status.ok()) return status;
-  absl::Status status;
-  switch (fault.action) {
-    case FaultAction::kKill:
-      status = check_keys(json, pointer, {"do", "when", "on", "signal"});
-      break;
-    case FaultAction::kStop: status = check_keys(json, pointer, {"do", "when", "on", "for"}); break;
-    case FaultAction::kKillAgent: status = check_keys(json, pointer, {"do", "when", "on"}); break;
-  }
+  absl::Status status = read_details(json, pointer, fault);
   if (!status.ok()) return status;
   if (status = read_trigger(json, pointer, fault.when); !status.ok()) return status;
   if (status = read_target(json, pointer, fault); !status.ok()) return status;
-  if (status = read_signal(json, pointer, fault); !status.ok()) return status;
-  if (status = read_duration(json, pointer, "for", fault.stop_for); !status.ok()) return status;
+  if (status = read_duration(json, pointer, "for", fault.lasts); !status.ok()) return status;
   fault.text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   return fault;
 }
@@ -276,26 +360,50 @@ absl::Status check_fault_plan(const FaultPlan& plan, const PlanBounds& bounds) {
   return absl::OkStatus();
 }
 
-std::string describe_fault(const Fault& fault) {
-  std::string what;
+namespace {
+
+// "SIGKILL to", "the end with 7 of", …
+std::string what_is_done(const Fault& fault) {
   switch (fault.action) {
-    case FaultAction::kKill: what = cat(signal_name(fault.signal), " to "); break;
-    case FaultAction::kStop: what = "SIGSTOP to "; break;
-    case FaultAction::kKillAgent: what = "SIGKILL to the agent of "; break;
+    case FaultAction::kKill: return cat(signal_name(fault.signal), " to ");
+    case FaultAction::kStop: return "SIGSTOP to ";
+    case FaultAction::kKillAgent: return "SIGKILL to ";
+    case FaultAction::kPreempt: return "SIGTERM to ";
+    case FaultAction::kExit: return cat("exit ", fault.exit_code, " of ");
+    case FaultAction::kSlow: {
+      const std::string factor = std::to_string(fault.factor);
+      return cat("slowness, ", factor.substr(0, factor.find('.') + 2), " times, of ");
+    }
+    case FaultAction::kPartition:
+      return cat(fault.direction == LinkDirection::kBoth ? "no traffic between the server and "
+                 : fault.direction == LinkDirection::kIn ? "nothing from the server reaches "
+                                                         : "nothing reaches the server from ");
+    case FaultAction::kDelay:
+      return cat("a delay of ", format_duration(fault.by), " between the server and ");
   }
-  std::string whom;
-  if (fault.on.rank) whom = cat("rank ", *fault.on.rank);
-  if (fault.on.local_rank) whom = cat("local rank ", *fault.on.local_rank, " of each node");
-  if (fault.on.node) {
-    whom = cat(fault.action == FaultAction::kKillAgent ? "" : "every rank of ", "node ",
-               *fault.on.node);
-  }
+  return "";
+}
+
+std::string who_is_hit(const Fault& fault) {
+  const FaultTarget& on = fault.on;
+  const char* const agent = hits_agent(fault.action) ? "the agent of " : "";
+  if (on.rank) return cat(agent, "rank ", *on.rank);
+  if (on.local_rank) return cat("local rank ", *on.local_rank, " of each node");
+  if (on.random == RandomVictim::kRank) return cat(agent, "a random rank");
+  const std::string node = on.node ? cat("node ", *on.node) : std::string("a random node");
+  return cat(hits_agent(fault.action) ? agent : "every rank of ", node);
+}
+
+}  // namespace
+
+std::string describe_fault(const Fault& fault) {
   const std::string when = fault.when.step ? cat("at step ", *fault.when.step)
                                            : cat(format_duration(*fault.when.after), " into");
-  std::string text = cat(fault.index, ": ", what, whom, " ", when, fault.when.step ? " of" : "",
-                         " generation ", fault.when.generation);
-  if (fault.stop_for) text += cat(", SIGCONT after ", format_duration(*fault.stop_for));
-  return text;
+  std::string text = cat(fault.index, ": ", what_is_done(fault), who_is_hit(fault), " ", when,
+                         fault.when.step ? " of" : "", " generation ", fault.when.generation);
+  if (!fault.lasts) return text;
+  const bool continues = fault.action == FaultAction::kStop;
+  return text + cat(continues ? ", SIGCONT after " : ", for ", format_duration(*fault.lasts));
 }
 
 }  // namespace muster::launcher

@@ -18,6 +18,7 @@
 
 #include "agent/shell/agent_runner.h"
 #include "agent/shell/event_writer.h"
+#include "agent/shell/faulty_link.h"
 #include "agent/shell/grpc_link.h"
 #include "agent/shell/guardian.h"
 #include "agent/shell/io_loop.h"
@@ -276,6 +277,12 @@ class RunJob {
       // The runner, which asks, owns the link.
       runner.dialed_addr = [raw = own.get()] { return raw->dialed_addr(); };
       link = std::move(own);
+    }
+    if (!options_.faults.faults.empty()) {
+      auto faulty = std::make_unique<agent::FaultyLink>(loop_.context(), std::move(link));
+      // The runner, which asks, owns the link.
+      runner.disturb_link = [raw = faulty.get()](const Fault& fault) { raw->disturb(fault); };
+      link = std::move(faulty);
     }
     return std::make_unique<TapLink>(
         std::move(link),

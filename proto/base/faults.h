@@ -14,7 +14,28 @@
 
 namespace muster {
 
-enum class FaultAction : std::uint8_t { kKill, kStop, kKillAgent };
+enum class FaultAction : std::uint8_t {
+  kKill,       // a signal to a worker
+  kStop,       // SIGSTOP to a worker
+  kKillAgent,  // SIGKILL to the agent
+  kExit,       // a worker that reports progress ends itself with a code
+  kSlow,       // a worker runs a part of the time only
+  kPreempt,    // SIGTERM to the agent, as from a scheduler
+  kPartition,  // what agent and server say to each other is held up until it heals
+  kDelay       // ... arrives later
+};
+
+// Whether the agent is hit, and not one of its workers.
+constexpr bool hits_agent(FaultAction action) {
+  return action == FaultAction::kKillAgent || action == FaultAction::kPreempt ||
+         action == FaultAction::kPartition || action == FaultAction::kDelay;
+}
+
+// As the agent sees it.
+enum class LinkDirection : std::uint8_t { kBoth, kIn, kOut };
+
+// A victim that the server draws when it publishes the generation.
+enum class RandomVictim : std::uint8_t { kRank, kNode };
 
 // When a fault fires. Exactly one of `step`, `after` is set.
 struct FaultTrigger {
@@ -24,11 +45,12 @@ struct FaultTrigger {
   bool operator==(const FaultTrigger&) const = default;
 };
 
-// Whom it hits. Exactly one is set; `rank` is global.
+// Whom it hits. Exactly one is set; `rank` is global. The agent of a rank is that of its node.
 struct FaultTarget {
   std::optional<std::uint32_t> rank;
-  std::optional<std::uint32_t> local_rank;  // on every node that has it; kill-agent: not allowed
+  std::optional<std::uint32_t> local_rank;  // on every node that has it; not of an agent
   std::optional<NodeName> node;
+  std::optional<RandomVictim> random;
   bool operator==(const FaultTarget&) const = default;
 };
 
@@ -37,9 +59,13 @@ struct Fault {
   FaultAction action = FaultAction::kKill;
   FaultTrigger when;
   FaultTarget on;
-  int signal = 9;                    // kKill
-  std::optional<Duration> stop_for;  // kStop: SIGCONT after this; nullopt: never
-  std::string text;                  // the fault as written in the plan, compact JSON
+  int signal = 9;                 // kKill
+  std::optional<Duration> lasts;  // kStop, kSlow, kPartition, kDelay; nullopt: to the end
+  std::uint32_t exit_code = 1;    // kExit
+  double factor = 1;              // kSlow: so many times as long for the same
+  Duration by{0};                 // kDelay
+  LinkDirection direction = LinkDirection::kBoth;  // kPartition
+  std::string text;                                // the fault as written in the plan, compact JSON
   bool operator==(const Fault&) const = default;
 };
 
@@ -52,7 +78,7 @@ struct FaultPlan {
 // A fault bound to one process of one published generation. Sent with Prepare.
 struct ArmedFault {
   Fault fault;
-  std::optional<std::uint32_t> rank;  // the global rank hit; nullopt: the agent (kKillAgent)
+  std::optional<std::uint32_t> rank;  // the global rank hit; nullopt: the agent
   bool operator==(const ArmedFault&) const = default;
 };
 

@@ -6,7 +6,9 @@
 namespace muster::wire {
 namespace {
 
-static_assert(v1::FaultAction_MAX == static_cast<int>(FaultAction::kKillAgent) + 1);
+static_assert(v1::FaultAction_MAX == static_cast<int>(FaultAction::kDelay) + 1);
+static_assert(v1::LinkDirection_MAX == static_cast<int>(LinkDirection::kOut) + 1);
+static_assert(v1::RandomVictim_MAX == static_cast<int>(RandomVictim::kNode) + 1);
 static_assert(v1::FailureKind_MAX == static_cast<int>(FailureKind::kNodeLost) + 1);
 static_assert(v1::FormReason_MAX == static_cast<int>(FormReason::kStateLost) + 1);
 static_assert(v1::Grow_MAX == static_cast<int>(Grow::kNever) + 1);
@@ -16,6 +18,8 @@ static_assert(v1::ExitClass_MAX == static_cast<int>(ExitClass::kInternal) + 1);
 static_assert(v1::ExitStatus::Kind_MAX == static_cast<int>(ExitStatus::Kind::kExecFailed) + 1);
 
 constexpr int kMaxSignal = 64;
+constexpr std::uint32_t kMaxExitCode = 255;
+constexpr double kMaxFactor = 1000;
 
 }  // namespace
 
@@ -31,14 +35,19 @@ void write(const Fault& from, v1::Fault& to) {
   if (from.on.local_rank) to.set_local_rank(*from.on.local_rank);
   if (from.on.node) to.set_node(*from.on.node);
   to.set_signal(from.signal);
-  if (from.stop_for) to.set_stop_for_ns(from.stop_for->count());
+  if (from.on.random) to.set_random(to_enum<v1::RandomVictim>(*from.on.random));
+  if (from.lasts) to.set_lasts_ns(from.lasts->count());
+  to.set_exit_code(from.exit_code);
+  to.set_factor(from.factor);
+  to.set_by_ns(from.by.count());
+  to.set_direction(to_enum<v1::LinkDirection>(from.direction));
   to.set_text(from.text);  // uncut: plans are compared
 }
 
 Fault read(const v1::Fault& from, Border& border) {
   Fault to;
   to.index = from.index();
-  to.action = border.enumerator("action", from.action(), FaultAction::kKillAgent);
+  to.action = border.enumerator("action", from.action(), FaultAction::kDelay);
   to.when.generation = border.generation("generation", from.generation());
   if (from.has_step()) to.when.step = from.step();
   if (from.has_after_ns()) to.when.after = border.duration("after_ns", from.after_ns());
@@ -48,11 +57,21 @@ Fault read(const v1::Fault& from, Border& border) {
     to.on.local_rank = border.between("local_rank", from.local_rank(), 0U, kMaxSlots - 1);
   }
   if (from.has_node()) to.on.node = border.required_name("node", from.node());
-  if (int{from.has_rank()} + int{from.has_local_rank()} + int{from.has_node()} != 1) {
-    border.complain("rank", "needs exactly one of rank, local_rank, node");
+  const bool random = from.random() != v1::RANDOM_VICTIM_UNSPECIFIED;
+  if (random) to.on.random = border.enumerator("random", from.random(), RandomVictim::kNode);
+  if (int{from.has_rank()} + int{from.has_local_rank()} + int{from.has_node()} + int{random} != 1) {
+    border.complain("rank", "needs exactly one of rank, local_rank, node, random");
   }
   to.signal = border.between("signal", from.signal(), 0, kMaxSignal);
-  if (from.has_stop_for_ns()) to.stop_for = border.duration("stop_for_ns", from.stop_for_ns());
+  if (from.has_lasts_ns()) to.lasts = border.duration("lasts_ns", from.lasts_ns());
+  to.exit_code = border.between("exit_code", from.exit_code(), 0U, kMaxExitCode);
+  // Fields from 13 on: not there in what an older program wrote; then the default.
+  if (from.factor() != 0) to.factor = from.factor();
+  if (!(to.factor >= 1 && to.factor <= kMaxFactor)) border.complain("factor", "is not in range");
+  to.by = border.duration("by_ns", from.by_ns());
+  if (from.direction() != v1::LINK_DIRECTION_UNSPECIFIED) {
+    to.direction = border.enumerator("direction", from.direction(), LinkDirection::kOut);
+  }
   to.text = border.text("text", from.text());
   return to;
 }

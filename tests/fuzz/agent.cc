@@ -206,7 +206,8 @@ class Node {
     assignment.master_addr = "10.0.0.1";
     assignment.restarts_used = input_.below(3);
     if (input_.one_in(8)) {
-      assignment.faults = {{{0, FaultAction::kKill, {}, {0, {}, {}}, 9, {}, "f"}, 0}};
+      assignment.faults = {
+          {{0, FaultAction::kKill, {}, {0, {}, {}, {}}, 9, {}, 1, 1, {}, {}, "f"}, 0}};
     }
     return assignment;
   }

@@ -138,8 +138,10 @@ void check_value(const Message& message, const FieldDescriptor& field) {
           field.enum_type()->FindValueByNumber(reflection.GetEnumValue(message, &field)) != nullptr,
           "the border knows each word", field.full_name());
     case Type::CPPTYPE_DOUBLE: {
-      const double share = reflection.GetDouble(message, &field);
-      return expect(share >= 0 && share <= 1, "a share is in [0, 1]");
+      const double number = reflection.GetDouble(message, &field);
+      if (field.name() == "factor")
+        return expect(number >= 1 && number <= 1000, "a factor's range");
+      return expect(number >= 0 && number <= 1, "a share is in [0, 1]");
     }
     default: return;
   }

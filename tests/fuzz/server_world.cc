@@ -53,9 +53,11 @@ JobSpec spec_from(Input& input) {
   spec.program = "train --fast";
   spec.policy = policy_from(input);
   if (input.one_in(4)) {
-    spec.faults.faults.push_back({0, FaultAction::kKill, {0, 3, {}}, {0, {}, {}}, 9, {}, "f"});
-    const FaultTarget node{{}, {}, "a"};
-    spec.faults.faults.push_back({1, FaultAction::kKillAgent, {1, {}, 1s}, node, 9, {}, "g"});
+    spec.faults.faults.push_back(
+        {0, FaultAction::kKill, {0, 3, {}}, {0, {}, {}, {}}, 9, {}, 1, 1, {}, {}, "f"});
+    const FaultTarget node{{}, {}, "a", {}};
+    spec.faults.faults.push_back(
+        {1, FaultAction::kKillAgent, {1, {}, 1s}, node, 9, {}, 1, 1, {}, {}, "g"});
   }
   return spec;
 }

@@ -4,7 +4,8 @@
 import json
 import os
 
-from harness import MusterCase, main, until
+from harness import SOURCE, MusterCase, main, until
+from two_nodes import OwnServer
 
 SLEEP = "[ $MUSTER_GENERATION = 1 ] && exit 0\nexec sleep 600\n"
 
@@ -52,6 +53,79 @@ class Faults(MusterCase):
                            self.script("exec sleep 600\n"))
         self.assertEqual(job.code(), 70, job.err)
 
+    def test_exit_is_the_workers_own_act_at_the_step_or_at_its_next_report(self):
+        for when, step in (({"step": 30}, 30), ({"after": "100ms"}, None)):
+            with self.subTest(when=when):
+                plan = [{"do": "exit", "code": 7, "when": when, "on": {"rank": 1}}]
+                job = self.run_job("--standalone", "--nproc-per-node", "2", "--chaos",
+                                   json.dumps(plan), "/usr/bin/python3", self.reporter())
+                self.assertEqual(job.code(), 7, job.err)
+                cause = self.events(job, "generation_failed")[0]["first_cause"]
+                self.assertEqual((cause["rank"], cause["exit_code"]), (1, 7))
+                self.assertEqual(len(self.events(job, "chaos_fired")), 1)
+                with open(self.path("step.1"), encoding="ascii") as file:
+                    last = int(file.read())
+                if step:
+                    self.assertEqual(last, step)
+
+    def reporter(self):
+        """Reports a step every 5 ms; the last that was begun is in a file."""
+        text = ("import os, sys, time\n"
+                f"sys.path.insert(0, {os.path.join(SOURCE, 'worker_runtime')!r})\n"
+                "import progress\n"
+                "for step in range(1, 100000):\n"
+                "    with open('step.' + os.environ['RANK'], 'w') as file:\n"
+                "        file.write(str(step))\n"
+                "    progress.report(step)\n"
+                "    if os.path.exists('go'):\n"
+                "        break\n"
+                "    time.sleep(0.005)\n")
+        with open(self.path("reporter.py"), "w", encoding="ascii") as file:
+            file.write(text)
+        return self.path("reporter.py")
+
+    def test_slow_leaves_a_worker_a_part_of_the_time(self):
+        plan = [{"do": "slow", "factor": 50, "when": {"after": "0s"}, "on": {"rank": 1}}]
+        job = self.run_job("--standalone", "--nproc-per-node", "2", "--chaos", json.dumps(plan),
+                           self.script("touch up.$RANK\nwhile [ ! -e go ]; do sleep 0.01; done\n"))
+        self.until_event(job, "chaos_fired")
+        (pid,) = [event["pid"] for event in self.events(job, "worker_started", rank=1)]
+
+        def state():
+            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+                return file.read().rsplit(")", 1)[1].split()[0]
+        until(lambda: state() == "T", "the worker standing")
+        until(lambda: state() != "T", "the worker running")
+        until(lambda: state() == "T", "the worker standing again")
+        open(self.path("go"), "w", encoding="utf-8").close()
+        self.assertEqual(job.code(), 0, job.err)
+
+    def test_preempt_is_a_leave_of_the_agent(self):
+        plan = [{"do": "preempt", "when": {"after": "20ms"}, "on": {"random": "node"}}]
+        job = self.run_job("--standalone", "--chaos", json.dumps(plan), "--chaos-strict",
+                           self.script("exec sleep 600\n"))
+        self.assertEqual(job.code(), 143, job.err)
+        self.assertEqual(len(self.events(job, "chaos_fired")), 1)
+
+    def test_a_random_rank_is_the_same_for_the_same_seed(self):
+        def victim(seed):
+            plan = {"seed": seed, "faults": [{"do": "kill", "when": {"after": "0s"},
+                                              "on": {"random": "rank"}}]}
+            job = self.run_job("--standalone", "--nproc-per-node", "4", "--chaos",
+                               json.dumps(plan), self.script("exec sleep 600\n"))
+            self.assertEqual(job.code(), 137, job.err)
+            return self.events(job, "generation_failed")[0]["first_cause"]["rank"]
+        self.assertEqual(victim(5), victim(5))
+        self.assertGreater(len({victim(seed) for seed in range(8)}), 1)
+
+    def test_the_plans_that_come_along_are_sound(self):
+        folder = os.path.join(SOURCE, "configs", "chaos")
+        names = sorted(os.listdir(folder))
+        self.assertGreater(len(names), 5)
+        for name in names:
+            check = self.muster("chaos", "check", os.path.join(folder, name))
+            self.assertEqual(check.code(), 0, check.err)
+
     def test_a_fault_that_never_fires_is_told_and_79_when_strict(self):
         plan = json.dumps([{"do": "kill", "when": {"after": "1h"}, "on": {"rank": 0}}])
         job = self.run_job("--standalone", "--chaos", plan, "/bin/true")
@@ -87,6 +161,48 @@ class Faults(MusterCase):
         self.assertEqual(check.code(), 0, check.err)
         self.assertIn("130", check.out)
         self.assertEqual(self.muster("chaos", "check", "[{}]").code(), 2)
+
+
+class OnTheLink(OwnServer):
+    """Faults between an agent and a server of its own, whose node time-out is short."""
+
+    TIMES = ("--heartbeat", "200ms", "--node-timeout", "2s", "--server-grace", "60s",
+             "--last-call", "60s")
+
+    def job_with(self, fault, nnodes="2", first="n1"):
+        plan = json.dumps([{"when": {"after": "0s"}, "on": {"node": first}, **fault}])
+        nodes = [self.member(name, nnodes, *self.TIMES, "--chaos", plan) for name in ("n0", "n1")]
+        self.until_event(nodes[0], "generation_running")
+        return nodes
+
+    def test_a_hiccup_costs_nothing(self):
+        nodes = self.job_with({"do": "partition", "for": "1s"})
+        self.until_event(nodes[0], "chaos_fired")
+        self.let_go(0)
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[1].err)
+        self.assertEqual(self.events(nodes[0], "node_left"), [])
+
+    def lost_and_put_out(self, direction):
+        nodes = self.job_with({"do": "partition", "for": "5s", "direction": direction}, "1:2")
+        self.until_event(nodes[0], "generation_running", generation=1)
+        (left,) = self.events(nodes[0], "node_left")
+        self.assertEqual((left["node"], left["reason"]), ("n1", "lost"))
+        self.assertEqual(nodes[1].code(), 77, nodes[1].err)
+        self.let_go(1)
+        self.assertEqual(nodes[0].code(), 0, nodes[0].err)
+
+    def test_a_cut_node_is_lost_and_put_out_when_it_is_back(self):
+        self.lost_and_put_out("both")
+
+    def test_a_node_that_is_not_heard_is_lost_and_put_out(self):
+        self.lost_and_put_out("out")
+
+    def test_a_delay_below_the_time_out_costs_nothing(self):
+        nodes = self.job_with({"do": "delay", "by": "300ms", "for": "1m"})
+        self.until_event(nodes[0], "chaos_fired")
+        self.let_go(0)
+        self.assertEqual([node.code() for node in nodes], [0, 0], nodes[1].err)
+        self.assertEqual(self.events(nodes[0], "node_left"), [])
 
 
 class Operate(MusterCase):

@@ -42,7 +42,7 @@ std::string quoted(const std::string& text) {
 std::size_t armed_faults(const FaultPlan& plan, const NodeFacts& node) {
   std::size_t count = 0;
   for (const Fault& fault : plan.faults)
-    count += fault.on.node == node.name ? node.slots : 1;
+    count += fault.on.node == node.name || fault.on.random == RandomVictim::kNode ? node.slots : 1;
   return count;
 }
 

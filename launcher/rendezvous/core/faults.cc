@@ -3,16 +3,48 @@
 
 #include <utility>
 
+#include "proto/base/rng.h"
+
 namespace muster::rendezvous {
 
 FaultBook::FaultBook(FaultPlan plan, std::set<std::uint32_t> fired)
     : plan_(std::move(plan)), fired_(std::move(fired)) {}
 
-std::vector<ArmedFault> FaultBook::arm(Generation generation, const MemberRanks& node) const {
+namespace {
+
+// Victim of `count`; the same on every server that has the plan.
+std::uint32_t draw(std::uint64_t seed, const Fault& fault, Generation generation,
+                   std::uint32_t count) {
+  constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15U;
+  Rng rng(seed + kOdd * (fault.index + 1) + (kOdd << 1U) * static_cast<std::uint64_t>(generation));
+  return static_cast<std::uint32_t>(rng.below(count));
+}
+
+// A fault whose victim is named, once it was drawn.
+FaultTarget named(std::uint64_t seed, const Fault& fault, Generation generation,
+                  const std::vector<MemberRanks>& nodes) {
+  if (!fault.on.random) return fault.on;
+  FaultTarget on;
+  if (*fault.on.random == RandomVictim::kNode) {
+    const auto count = static_cast<std::uint32_t>(nodes.size());
+    on.node = nodes[draw(seed, fault, generation, count)].node;
+    return on;
+  }
+  std::uint32_t world = 0;
+  for (const MemberRanks& member : nodes)
+    world += member.count;
+  on.rank = draw(seed, fault, generation, world);
+  return on;
+}
+
+}  // namespace
+
+std::vector<ArmedFault> FaultBook::arm(Generation generation, const std::vector<MemberRanks>& nodes,
+                                       const MemberRanks& node) const {
   std::vector<ArmedFault> armed;
   for (const Fault& fault : plan_.faults) {
     if (fault.when.generation != generation || fired_.contains(fault.index)) continue;
-    const FaultTarget& on = fault.on;
+    const FaultTarget on = named(plan_.seed, fault, generation, nodes);
     // Ranks of this node that are hit.
     std::uint32_t first = node.first_rank;
     std::uint32_t count = 0;
@@ -26,7 +58,7 @@ std::vector<ArmedFault> FaultBook::arm(Generation generation, const MemberRanks&
       count = node.count;
     }
     if (count == 0) continue;
-    if (fault.action == FaultAction::kKillAgent) {
+    if (hits_agent(fault.action)) {
       armed.push_back({fault, std::nullopt});
       continue;
     }
@@ -54,6 +86,8 @@ std::vector<const Fault*> FaultBook::unfired() const {
 std::string describe(const FaultTarget& target) {
   if (target.rank) return "rank " + std::to_string(*target.rank);
   if (target.local_rank) return "local rank " + std::to_string(*target.local_rank);
+  if (target.random)
+    return *target.random == RandomVictim::kRank ? "a random rank" : "a random node";
   return "node " + target.node.value_or("?");
 }
 

@@ -19,8 +19,10 @@ class FaultBook {
   // `fired`: those that an earlier server saw.
   explicit FaultBook(FaultPlan plan, std::set<std::uint32_t> fired = {});
 
-  // The faults that hit `node` in `generation`. A fault that fired is not armed again.
-  std::vector<ArmedFault> arm(Generation generation, const MemberRanks& node) const;
+  // The faults that hit `node`, one of `nodes` of `generation`. A fault that fired is not armed
+  // again. Random victims hang on the plan's seed, the fault and the generation alone.
+  std::vector<ArmedFault> arm(Generation generation, const std::vector<MemberRanks>& nodes,
+                              const MemberRanks& node) const;
 
   // Notes that a fault fired; nullptr when it is not in the plan or was noted before.
   const Fault* fired(std::uint32_t index);
@@ -33,7 +35,7 @@ class FaultBook {
   std::set<std::uint32_t> fired_;
 };
 
-// "rank 1", "local rank 0", "node b".
+// "rank 1", "local rank 0", "node b", "a random rank".
 std::string describe(const FaultTarget& target);
 
 }  // namespace muster::rendezvous

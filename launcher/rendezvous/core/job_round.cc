@@ -178,7 +178,7 @@ Assignment Job::assignment_for(const MemberRanks& member) const {
   assignment.restarts_used = budget_.used();
   assignment.max_restarts = budget_.max();
   assignment.reason = reason_;
-  assignment.faults = faults_.arm(round_->generation, member);
+  assignment.faults = faults_.arm(round_->generation, round_->ranks, member);
   return assignment;
 }
 

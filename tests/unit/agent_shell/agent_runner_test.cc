@@ -357,7 +357,7 @@ TEST_CASE("stop holds a worker for its time") {
   job.config.environment["PYTHONDONTWRITEBYTECODE"] = "1";
   Fault stop = fault(FaultAction::kStop, 0);
   stop.when.step = 1;
-  stop.stop_for = 300ms;
+  stop.lasts = 300ms;
   job.config.spec.faults.faults = {stop};
   CHECK(job.run().exit_code == 0);
   CHECK(job.events("\"chaos_fired\"").size() == 1);

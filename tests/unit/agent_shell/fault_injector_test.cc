@@ -20,7 +20,7 @@ ArmedFault at_step(std::uint32_t index, FaultAction action, std::uint64_t step) 
   armed.fault.index = index;
   armed.fault.action = action;
   armed.fault.when.step = step;
-  if (action != FaultAction::kKillAgent) armed.rank = 3;
+  if (!hits_agent(action)) armed.rank = 3;
   return armed;
 }
 
@@ -37,6 +37,7 @@ struct World {
   std::map<std::uint32_t, ProgressFile::Reading> steps;
   std::set<std::uint32_t> dead;
   std::vector<std::string> log;
+  std::uint64_t asked = 0;
   FaultInjector injector{io, hooks()};
 
   FaultHooks hooks() {
@@ -56,6 +57,14 @@ struct World {
                     (rank ? std::to_string(*rank) : "agent"));
     };
     out.kill_agent = [this] { log.push_back("kill agent"); };
+    out.preempt = [this] { log.push_back("preempt"); };
+    out.disturb_link = [this](const Fault& fault) {
+      log.push_back("disturb " + std::to_string(fault.index));
+    };
+    out.ask = [this](std::uint32_t local_rank, std::uint64_t word, std::uint64_t argument) {
+      asked = word;
+      log.push_back("ask " + std::to_string(local_rank) + " " + std::to_string(argument));
+    };
     return out;
   }
 
@@ -107,6 +116,57 @@ TEST_CASE("a step fault fires once, at the first step seen at or beyond it") {
   CHECK(world.log.size() == 2);
 }
 
+TEST_CASE("an exit is the worker's own act: it gets a word, and fires when that is taken") {
+  ArmedFault exits = after(0, FaultAction::kExit, 1ms);
+  exits.fault.exit_code = 7;
+  const FaultWord word = [&] {
+    ArmedFault stepped = at_step(3, FaultAction::kExit, 9);
+    stepped.fault.exit_code = 5;
+    return choose_fault_word({stepped});
+  }();
+  CHECK(word.word == progress::fault_word(progress::WordAction::kExit, 9));
+  CHECK(word.argument == 5);
+  World world;
+  world.injector.arm(0, {});
+  world.injector.arm_worker(1, {exits}, std::nullopt);
+  world.injector.start_clock(0);
+  world.steps[1] = {4, std::nullopt, false};
+  world.until(1);
+  CHECK(world.log == Log{"ask 1 7"});
+  CHECK(world.asked == progress::fault_word(progress::WordAction::kExit, 0));
+  world.look(10);
+  CHECK(world.log.size() == 1);
+  world.steps[1].word_taken = true;
+  world.until(2);
+  CHECK(world.log == Log{"ask 1 7", "fired 0 3"});
+}
+
+TEST_CASE("a slowed worker stands and runs by turns, until it is over") {
+  ArmedFault slow = after(0, FaultAction::kSlow, 0ms);
+  slow.fault.factor = 10;
+  slow.fault.lasts = 150ms;
+  World world;
+  world.injector.arm(0, {});
+  world.injector.arm_worker(1, {slow}, std::nullopt);
+  world.injector.start_clock(0);
+  world.until(5);
+  CHECK(world.log == Log{"signal 1 19", "fired 0 3", "signal 1 18", "signal 1 19", "signal 1 18"});
+  world.look(30);
+  CHECK(world.log.size() == 5);
+}
+
+TEST_CASE("what hits the agent is reported before it happens") {
+  World world;
+  world.injector.arm(0, {after(0, FaultAction::kPreempt, 1ms)});
+  world.injector.start_clock(0);
+  world.until(2);
+  CHECK(world.log == Log{"fired 0 agent", "preempt"});
+  world.injector.arm(1, {after(1, FaultAction::kPartition, 1ms)});
+  world.injector.start_clock(1);
+  world.until(4);
+  CHECK(world.log == Log{"fired 0 agent", "preempt", "fired 1 agent", "disturb 1"});
+}
+
 TEST_CASE("a worker that took its word is reported and not hit again") {
   World world;
   world.injector.arm(0, {});
@@ -139,7 +199,7 @@ TEST_CASE("a worker that ended otherwise takes its faults along") {
 TEST_CASE("after counts from the fault clock of its own generation") {
   World world;
   ArmedFault stop = after(2, FaultAction::kStop, 5ms);
-  stop.fault.stop_for = 5ms;
+  stop.fault.lasts = 5ms;
   world.injector.arm(3, {});
   world.injector.arm_worker(0, {stop}, std::nullopt);
   world.injector.start_clock(2);
@@ -192,7 +252,9 @@ TEST_CASE("the injector may go while timers wait") {
   {
     FaultInjector injector(
         io, {[](std::uint32_t, int) { return true; }, [](std::uint32_t) { return std::nullopt; },
-             [](std::uint32_t, std::optional<std::uint32_t>) { FAIL(); }, [] { FAIL(); }});
+             [](std::uint32_t, std::optional<std::uint32_t>) { FAIL(); }, [] { FAIL(); },
+              [] { FAIL(); }, [](const Fault&) { FAIL(); },
+              [](std::uint32_t, std::uint64_t, std::uint64_t) { FAIL(); }});
     injector.arm(0, {});
     injector.arm_worker(0, {at_step(0, FaultAction::kKill, 1), after(1, FaultAction::kKill, 1ms)},
                         0U);

@@ -35,7 +35,7 @@ TEST_CASE("a bare list and an object with a seed") {
     {"do":"kill","when":{"after":"1s"},"on":{"node":"b"},"signal":"TERM"}]})");
   REQUIRE(object.ok());
   CHECK(object->seed == 7);
-  CHECK(object->faults[0].stop_for == 3s);
+  CHECK(object->faults[0].lasts == 3s);
   CHECK(object->faults[0].when.after == 1500ms);
   CHECK(object->faults[1].index == 1);
   CHECK(object->faults[2].signal == 15);
@@ -72,8 +72,26 @@ TEST_CASE("mistakes are named by their place") {
             .find("/0/on: needs exactly") == 0);
   CHECK(error_of(R"([{"do":"kill","when":{"step":1},"on":{"rank":4294967296}}])")
             .find("/0/on/rank") == 0);
-  CHECK(error_of(R"([{"do":"kill","when":{"step":1},"on":{"random":"rank"}}])") ==
-        "/0/on/random: is not in this version");
+  CHECK(error_of(R"([{"do":"kill","when":{"step":1},"on":{"random":"job"}}])") ==
+        "/0/on/random: must be one of \"rank\", \"node\"");
+  CHECK(error_of(R"([{"do":"exit","code":256,"when":{"step":1},"on":{"rank":0}}])") ==
+        "/0/code: must be an exit code, 0 to 255");
+  CHECK(error_of(R"([{"do":"slow","when":{"step":1},"on":{"rank":0}}])") ==
+        "/0/factor: must be how many times slower: above 1, at most 1000");
+  CHECK(error_of(R"([{"do":"slow","factor":1,"when":{"step":1},"on":{"rank":0}}])")
+            .find("/0/factor") == 0);
+  CHECK(error_of(R"([{"do":"partition","when":{"after":1},"on":{"node":"b"}}])") ==
+        "/0: partition needs \"for\": how long");
+  CHECK(error_of(R"([{"do":"partition","for":1,"direction":"up","when":{"after":1},)"
+                 R"("on":{"node":"b"}}])") ==
+        "/0/direction: must be one of \"both\", \"in\", \"out\"");
+  CHECK(error_of(R"([{"do":"delay","for":1,"when":{"after":1},"on":{"node":"b"}}])") ==
+        "/0: delay needs \"by\": how much later");
+  CHECK(error_of(R"([{"do":"preempt","for":1,"when":{"after":1},"on":{"node":"b"}}])") ==
+        "/0/for: unknown key");
+  CHECK(
+      error_of(R"([{"do":"preempt","when":{"after":1},"on":{"local_rank":0}}])") ==
+      "/0/on/local_rank: does not name one agent; preempt takes \"node\", \"rank\" or \"random\"");
   CHECK(error_of(R"([{"do":"kill-agent","when":{"step":1},"on":{"local_rank":1}}])")
             .find("/0/on/local_rank") == 0);
   CHECK(error_of(R"([{"do":"kill","when":{"step":1},"on":{"rank":1},"signal":"X"}])")
@@ -84,6 +102,28 @@ TEST_CASE("mistakes are named by their place") {
         "/0/a~1b~0: unknown key");
   CHECK(error_of("/no/such/plan.json") == "/no/such/plan.json: No such file or directory");
   CHECK(error_of("/") == "/: is a directory, not a file");
+}
+
+TEST_CASE("each action in words") {
+  const auto words = [](const std::string& fault) {
+    return describe_fault(parse_fault_plan("[" + fault + "]")->faults[0]);
+  };
+  CHECK(words(R"({"do":"exit","code":7,"when":{"step":3},"on":{"random":"rank"}})") ==
+        "0: exit 7 of a random rank at step 3 of generation 0");
+  CHECK(words(R"({"do":"slow","factor":2.5,"for":"9s","when":{"after":"1s"},"on":{"rank":1}})") ==
+        "0: slowness, 2.5 times, of rank 1 1s into generation 0, for 9s");
+  CHECK(words(R"({"do":"preempt","when":{"after":"1s"},"on":{"random":"node"}})") ==
+        "0: SIGTERM to the agent of a random node 1s into generation 0");
+  CHECK(words(R"({"do":"partition","for":"3s","when":{"after":"1s"},"on":{"node":"b"}})") ==
+        "0: no traffic between the server and the agent of node b 1s into generation 0, for 3s");
+  CHECK(
+      words(R"({"do":"partition","direction":"out","for":3,"when":{"after":1},"on":{"rank":0}})") ==
+      "0: nothing reaches the server from the agent of rank 0 1s into generation 0, for 3s");
+  CHECK(
+      words(R"({"do":"delay","by":"80ms","for":3,"when":{"after":1},"on":{"node":"b"}})") ==
+      "0: a delay of 80ms between the server and the agent of node b 1s into generation 0, for 3s");
+  CHECK(words(R"({"do":"kill","when":{"after":1},"on":{"random":"node"}})") ==
+        "0: SIGKILL to every rank of a random node 1s into generation 0");
 }
 
 TEST_CASE("faults that can never fire are refused where that is sure") {

@@ -75,20 +75,25 @@ JobPolicy RandomMessages::policy() {
 Fault RandomMessages::fault() {
   Fault out;
   out.index = number(1000);
-  out.action = any(FaultAction::kKillAgent);
+  out.action = any(FaultAction::kDelay);
   out.when.generation = number(100);
   if (coin()) {
     out.when.step = rng_.next();
   } else {
     out.when.after = duration();
   }
-  switch (rng_.below(3)) {
+  switch (rng_.below(4)) {
     case 0: out.on.rank = number(1000); break;
     case 1: out.on.local_rank = number(1000); break;
+    case 2: out.on.random = any(RandomVictim::kNode); break;
     default: out.on.node = name();
   }
   out.signal = static_cast<int>(number(65));
-  out.stop_for = maybe<Duration>([&] { return duration(); });
+  out.lasts = maybe<Duration>([&] { return duration(); });
+  out.exit_code = number(256);
+  out.factor = 1 + static_cast<double>(number(999));
+  out.by = duration();
+  out.direction = any(LinkDirection::kOut);
   out.text = text();
   return out;
 }
