@@ -61,6 +61,18 @@ Json to_json(const MemberView& member) {
   return json;
 }
 
+// Medians only where there is something to take them of.
+Json to_json(const rendezvous::RecoverySummary& recoveries) {
+  Json json = {{"count", recoveries.count}};
+  if (recoveries.count == 0) return json;
+  json["median_detect_s"] = to_seconds(recoveries.detect);
+  json["median_stop_s"] = to_seconds(recoveries.stop);
+  json["median_form_s"] = to_seconds(recoveries.form);
+  json["median_spawn_s"] = to_seconds(recoveries.spawn);
+  json["median_total_s"] = to_seconds(recoveries.total);
+  return json;
+}
+
 Json to_json(const JobView& job) {
   Json json = {{"job", job.spec.job},
                {"run", job.run},
@@ -72,7 +84,9 @@ Json to_json(const JobView& job) {
                {"world_size", job.world_size},
                {"restarts_used", job.restarts_used},
                {"max_restarts", job.spec.policy.max_restarts},
-               {"age_s", to_seconds(job.age)}};
+               {"age_s", to_seconds(job.age)},
+               {"goodput", job.goodput},
+               {"recoveries", to_json(job.recoveries)}};
   if (!job.master_addr.empty()) {
     json["master_addr"] = job.master_addr;
     json["master_port"] = job.master_port;
@@ -134,6 +148,12 @@ std::string job_text(const JobView& job) {
   }
   text += cat(", restarts ", job.restarts_used, " of ", job.spec.policy.max_restarts, ", for ",
               seconds(job.age), "\n");
+  if (job.recoveries.count > 0) {
+    text += cat("  recovered ", job.recoveries.count,
+                job.recoveries.count == 1 ? " time, in " : " times, in the median in ",
+                format_measured(job.recoveries.total), "; goodput ",
+                static_cast<int>(100 * job.goodput), " %\n");
+  }
   text += cat("  program: ", job.spec.program, "\n");
   if (!job.run.empty()) text += cat("  run: ", job.run, "\n");
   if (job.phase == rendezvous::Phase::kForming && job.waiting.missing > 0) {

@@ -113,6 +113,10 @@ void render_jobs(const std::vector<JobView>& jobs, MetricsText& out) {
   out.gauge("muster_job_max_restarts", "--max-restarts");
   each(jobs, out,
        [](const JobView& job) -> std::optional<double> { return job.spec.policy.max_restarts; });
+  out.gauge("muster_job_goodput_ratio", "Share of the job's time that was not lost");
+  each(jobs, out, [](const JobView& job) -> std::optional<double> { return job.goodput; });
+  out.counter("muster_job_recoveries_total", "Times that all workers ran again after a failure");
+  each(jobs, out, [](const JobView& job) { return known(job.recoveries.count); });
   out.gauge("muster_job_age_seconds", "Time since the job started");
   each(jobs, out, [](const JobView& job) -> std::optional<double> {
     return std::chrono::duration<double>(job.age).count();

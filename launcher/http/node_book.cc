@@ -146,7 +146,7 @@ void NodeBook::render(MetricsText& out) const {
     out.sample(last_recovery_s_);
   }
   if (goodput_) {
-    out.gauge("muster_job_goodput_ratio", "Share of the job's time that was not lost");
+    out.gauge("muster_goodput_ratio", "Share of the time of a job that is over that was not lost");
     out.sample(*goodput_);
   }
 }

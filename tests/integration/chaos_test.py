@@ -231,6 +231,24 @@ class Operate(MusterCase):
         nobody = self.muster("status")
         self.assertEqual(nobody.code(), 2, nobody.err)
 
+    def test_status_tells_what_failures_cost(self):
+        plan = [{"do": "kill", "when": {"after": "0s"}, "on": {"rank": 0}}]
+        job = self.run_job("--standalone", "--max-restarts", "1", "--chaos", json.dumps(plan),
+                           self.script("while [ ! -e go ]; do sleep 0.01; done\n"))
+        (told,) = self.until_event(job, "recovered")
+        asked = self.muster("status", "--json")
+        self.assertEqual(asked.code(), 0, asked.err)
+        (shown,) = json.loads(asked.out)["jobs"]
+        self.assertEqual(shown["recoveries"]["count"], 1)
+        for part in ("detect", "stop", "form", "spawn", "total"):
+            self.assertAlmostEqual(shown["recoveries"][f"median_{part}_s"], told[f"{part}_s"], 6)
+        self.assertTrue(0 < shown["goodput"] <= 1, shown)
+        asked = self.muster("status")
+        self.assertEqual(asked.code(), 0)
+        self.assertIn("recovered 1 time, in ", asked.out)
+        open(self.path("go"), "w", encoding="utf-8").close()
+        self.assertEqual(job.code(), 0, job.err)
+
     def test_two_live_jobs_are_listed(self):
         script = self.script("touch up.$1\nwhile [ ! -e go ]; do sleep 0.01; done\n")
         jobs = [self.run_job("--standalone", script, name) for name in ("a", "b")]

@@ -104,6 +104,46 @@ class Starting(OnHosts):
         for host in self.hosts:
             self.assertEqual(host.pids(), [])
 
+    def test_a_container_is_told_to_stop(self):
+        # As by a kubelet: SIGTERM to process 1, which takes its workers along.
+        nodes = [self.node(host, nnodes="2:3", init=True) for host in self.hosts]
+        for node in nodes:
+            self.running(node, 0)
+        (leader,) = [pid for pid in self.hosts[2].pids() if self.is_first(pid)]
+        os.kill(leader, signal.SIGTERM)
+        self.assertEqual(nodes[2].code(), 143, nodes[2].err)
+        self.assertEqual(self.hosts[2].pids(), [])
+        for node in nodes[:2]:
+            self.running(node, 1)
+        self.let_go(1)
+        self.assertEqual([node.code() for node in nodes[:2]], [0, 0])
+
+    @staticmethod
+    def is_first(pid):
+        """Whether it is process 1 of a PID namespace of its own."""
+        with open(f"/proc/{pid}/status", encoding="ascii") as file:
+            (line,) = [line for line in file if line.startswith("NSpid:")]
+        numbers = line.split()[1:]
+        return len(numbers) > 1 and numbers[-1] == "1"
+
+    def test_the_server_of_host_0_dies_with_it_and_comes_back_from_its_journal(self):
+        nodes = [self.node(self.hosts[0], "--server-grace", "60s", "--max-restarts", "1")]
+        until(lambda: self.events(nodes[0], "node_joined"), "the host of the server")
+        nodes += [self.node(host, "--server-grace", "60s", "--max-restarts", "1") for host in self.hosts.all[1:]]
+        for node in nodes:
+            self.running(node, 0)
+        self.hosts[0].kill()
+        nodes[0].code()
+        self.hosts[0].heal()
+        nodes[0] = self.node(self.hosts[0], "--server-grace", "60s", "--max-restarts", "1")
+        for node in nodes:
+            self.running(node, 1)
+        formed = self.formed(nodes[1], 1)
+        self.assertEqual((formed["world_size"], formed["reason"]), (6, "node_lost"))
+        self.let_go(1)
+        self.assertEqual([node.code() for node in nodes], [0, 0, 0],
+                         "".join(node.err for node in nodes))
+
 
 class Finding(OnHosts):
     """Where the server is, by name."""

@@ -38,6 +38,7 @@
 #include "launcher/rendezvous/core/first_cause.h"
 #include "launcher/rendezvous/core/member.h"
 #include "launcher/rendezvous/core/quarantine.h"
+#include "launcher/rendezvous/core/recoveries.h"
 #include "launcher/rendezvous/core/rendezvous.h"
 #include "proto/base/rng.h"
 
@@ -372,6 +373,7 @@ class Job {
   Instant read_by(const Member& member) const;
   Instant forgotten_at() const;
   double goodput() const;
+  double goodput_so_far(Instant now) const;
   std::string ended_in_quarantine() const;
   void dismiss_confined();
 
@@ -422,6 +424,7 @@ class Job {
   bool checkpoint_rose_ = false;              // in this step, where growth waits for it
   Instant backoff_until_;
   std::optional<Recovery> recovery_;
+  Recoveries recoveries_;
   bool ever_execed_ = false;  // something of the run was exec'd once
   std::uint64_t best_step_ = 0;
   std::uint64_t best_checkpoint_ = 0;

@@ -157,6 +157,15 @@ double Job::goodput() const {
   return whole > 0 ? std::clamp(to_seconds(kept_) / whole, 0.0, 1.0) : 0.0;
 }
 
+// What runs counts as kept until it is lost.
+double Job::goodput_so_far(Instant now) const {
+  if (outcome_) return outcome_->goodput;
+  const bool runs = life_ && !life_->ended && life_->running_at;
+  const double kept = to_seconds(kept_ + (runs ? now - *life_->running_at : Duration{0}));
+  const double whole = to_seconds(now - started_at_);
+  return whole > 0 ? std::clamp(kept / whole, 0.0, 1.0) : 0.0;
+}
+
 bool Job::on(Member& member, const Envelope&, const OutcomeSeen&) {
   if (!finished()) return false;
   member.outcome_seen = true;

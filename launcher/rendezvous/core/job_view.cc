@@ -42,6 +42,8 @@ JobView Job::view(Instant now) const {
   }
   view.last_failure = last_failure_;
   view.outcome = outcome_;
+  view.goodput = goodput_so_far(now);
+  view.recoveries = recoveries_.summary();
   view.age = now - started_at_;
   return view;
 }

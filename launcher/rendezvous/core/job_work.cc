@@ -175,6 +175,7 @@ bool Job::try_running() {
     recovered.form = life_->committed_at - recovery_->stopped_at;
     recovered.spawn = *life_->running_at - life_->committed_at;
     recovered.total = now_ - recovery_->failed_at;
+    recoveries_.add(recovered);
     life_->recovered = recovered;
     life_->recovers_from = recovery_->failed_at;
     recovery_.reset();

@@ -28,6 +28,7 @@
 
 #include "launcher/rendezvous/core/operator.h"
 #include "launcher/rendezvous/core/record.h"
+#include "launcher/rendezvous/core/recoveries.h"
 #include "proto/base/ids.h"
 #include "proto/base/job.h"
 #include "proto/base/messages.h"
@@ -152,7 +153,9 @@ struct JobView {
   std::vector<MemberView> members;
   std::optional<Failure> last_failure;
   std::optional<Outcome> outcome;
-  Duration age{0};  // since job_started
+  Duration age{0};     // since job_started
+  double goodput = 0;  // share of that in which workers ran, less what was lost
+  RecoverySummary recoveries;
   bool operator==(const JobView&) const = default;
 };
 

@@ -53,6 +53,24 @@ MemberView read(const v1::MemberDescription& from, wire::Border& border) {
   return to;
 }
 
+void write(const RecoverySummary& from, v1::RecoverySummary& to) {
+  to.set_count(from.count);
+  to.set_detect_ns(from.detect.count());
+  to.set_stop_ns(from.stop.count());
+  to.set_form_ns(from.form.count());
+  to.set_spawn_ns(from.spawn.count());
+  to.set_total_ns(from.total.count());
+}
+
+RecoverySummary read(const v1::RecoverySummary& from, wire::Border& border) {
+  return {from.count(),
+          border.duration("detect_ns", from.detect_ns()),
+          border.duration("stop_ns", from.stop_ns()),
+          border.duration("form_ns", from.form_ns()),
+          border.duration("spawn_ns", from.spawn_ns()),
+          border.duration("total_ns", from.total_ns())};
+}
+
 }  // namespace
 
 void write(const JobView& from, v1::JobDescription& to) {
@@ -71,6 +89,8 @@ void write(const JobView& from, v1::JobDescription& to) {
   if (from.last_failure) wire::write(*from.last_failure, *to.mutable_last_failure());
   if (from.outcome) wire::write(*from.outcome, *to.mutable_outcome());
   to.set_age_ns(from.age.count());
+  to.set_goodput(from.goodput);
+  if (from.recoveries.count > 0) write(from.recoveries, *to.mutable_recoveries());
 }
 
 JobView read(const v1::JobDescription& from, wire::Border& border) {
@@ -102,6 +122,11 @@ JobView read(const v1::JobDescription& from, wire::Border& border) {
     to.outcome = border.within("outcome", [&] { return wire::read(from.outcome(), border); });
   }
   to.age = border.duration("age_ns", from.age_ns());
+  to.goodput = from.goodput();
+  if (!(to.goodput >= 0 && to.goodput <= 1)) border.complain("goodput", "is not in [0, 1]");
+  if (from.has_recoveries()) {
+    to.recoveries = border.within("recoveries", [&] { return read(from.recoveries(), border); });
+  }
   return to;
 }
 

@@ -53,4 +53,20 @@ TEST_CASE("status says which nodes are suspended") {
   CHECK(members[0]["suspended"] == true);
 }
 
+TEST_CASE("status tells how often the job recovered, how fast, and what was lost") {
+  rendezvous::ServerDescription server = server_with({});
+  CHECK(report_text(server).find("recovered") == std::string::npos);
+  auto job = nlohmann::json::parse(report_json(server))["jobs"][0];
+  CHECK(job["recoveries"] == nlohmann::json({{"count", 0}}));
+  server.jobs[0].goodput = 0.9876;
+  server.jobs[0].recoveries = {3, 1ms, 20ms, 5ms, 180ms, 206ms};
+  CHECK(report_text(server).find("  recovered 3 times, in the median in 206ms; goodput 98 %\n") !=
+        std::string::npos);
+  job = nlohmann::json::parse(report_json(server))["jobs"][0];
+  CHECK(job["goodput"] == 0.9876);
+  CHECK(job["recoveries"]["count"] == 3);
+  CHECK(job["recoveries"]["median_stop_s"] == 0.02);
+  CHECK(job["recoveries"]["median_total_s"] == 0.206);
+}
+
 }  // namespace muster::launcher
