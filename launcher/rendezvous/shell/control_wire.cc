@@ -63,6 +63,7 @@ void write(const RecoverySummary& from, v1::RecoverySummary& to) {
 }
 
 RecoverySummary read(const v1::RecoverySummary& from, wire::Border& border) {
+  if (from.count() == 0) border.complain("count", "is 0; then it would not be there");
   return {from.count(),
           border.duration("detect_ns", from.detect_ns()),
           border.duration("stop_ns", from.stop_ns()),
