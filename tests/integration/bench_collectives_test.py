@@ -152,7 +152,7 @@ class BenchCollectives(MusterCase):
     def test_help_teaches_and_mistakes_are_2_and_one_line(self):
         shown = self.alone("--help")
         self.assertEqual(shown.returncode, 0, shown.stderr)
-        for word in ("--min-bytes", "2(n-1)/n", "muster run --nnodes 2", "86 wrong results"):
+        for word in ("--min-bytes", "2(n-1)/n", "muster run --nnodes 2", "86 wrong"):
             self.assertIn(word, shown.stdout)
         for option, word in (("--factor=1", "2 or more"), ("--min-bytes=8X", "K, M or G"),
                              ("--itrations=3", "did you mean --iterations?"),

@@ -115,15 +115,18 @@ class Host:
 
     def signal(self, number):
         """To everything that runs here, at once as far as that goes."""
-        for pid in self.pids():
+        for pid in sorted(self.pids(), reverse=True):
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
                 pass
 
     def kill(self):
-        """As a power failure: nothing of it says a word any more, nor will."""
+        """As a power failure: nothing of it says a word any more, nor will. What dies first must
+        not be noticed by what dies last: all stand still meanwhile, and parents die after their
+        children, for the kernel continues what is stopped when its session's leader dies."""
         self.cut()
+        self.freeze()
         while self.pids():
             self.signal(signal.SIGKILL)
             time.sleep(0.005)
