@@ -181,8 +181,8 @@ class Cluster:
                     if text.endswith("\n"):
                         yield json.loads(text)
 
-    def until_runs(self, what):
-        """All hosts have a worker of one generation, or the job is done."""
+    def until_runs(self, what, before=frozenset()):
+        """All hosts have a worker of one generation, none of `before`, or the job is done."""
         began = time.monotonic()
         seen = []
         while time.monotonic() - began < SETTLE:
@@ -191,7 +191,9 @@ class Cluster:
                 return
             workers = [node.workers() for node in self.nodes]
             generations = {generation for found in workers for _, generation in found}
-            if all(len(found) == 1 for found in workers) and len(generations) == 1:
+            pids = {pid for found in workers for pid, _ in found}
+            if all(len(found) == 1 for found in workers) and len(generations) == 1 \
+                    and not pids & before:
                 self.say(f"{what}: generation {generations.pop()} runs after "
                          f"{time.monotonic() - began:.2f} s")
                 return
@@ -248,12 +250,11 @@ class Cluster:
 
     FAULTS = (kill_worker, kill_worker, kill_agent, preempt, kill_host, cut_shortly, cut, freeze,
               lose_packets, kill_server)
+    ENDS_WORKERS = (kill_worker, kill_agent, preempt, kill_host)
 
-    def wait(self, seconds):
-        """While what ended is started again on the hosts that can."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            time.sleep(0.02)
+    @staticmethod
+    def wait(seconds):
+        time.sleep(seconds)
 
     # ---- a whole job
 
@@ -269,8 +270,10 @@ class Cluster:
             if self.result():
                 break
             self.count += 1
+            before = {pid for each in self.nodes for pid, _ in each.workers()}
             fault(self, node)
-            self.until_runs(f"{fault.__name__} on {node.host.name}")
+            self.until_runs(f"{fault.__name__} on {node.host.name}",
+                            before if fault in self.ENDS_WORKERS else frozenset())
         return self.finish()
 
     def pause(self, seconds):
